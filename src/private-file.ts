@@ -35,6 +35,17 @@ export function mustBePrivate(path: string): Stats | undefined {
   return found
 }
 
+/** Throws unless `path` is missing or a folder that only this user may enter. */
+export function mustBePrivateFolder(path: string): void {
+  const found = lstatSync(path, { throwIfNoEntry: false })
+  if (found === undefined) return
+  const kind = found.mode & constants.S_IFMT
+  if (kind === constants.S_IFLNK) throw linkError(path)
+  if (kind !== constants.S_IFDIR)
+    throw new LeaseError('INVALID', `${path} is not a folder: move it away`, { reason: 'kind', facts: { path } })
+  checkAccess(path, found, '700')
+}
+
 /** As `mustBePrivate`. An empty file of this user becomes private: nothing in it can have been read or written by others. */
 export function makePrivateIfEmpty(path: string): void {
   const found = mustBePlain(path)
@@ -128,6 +139,10 @@ function checkKind(path: string, { mode }: Stats): void {
 
 function checkPrivate(path: string, found: Stats): void {
   checkKind(path, found)
+  checkAccess(path, found, '600')
+}
+
+function checkAccess(path: string, found: Stats, wanted: string): void {
   if (process.getuid === undefined) return
   const { mode, uid } = found
   const me = process.getuid()
@@ -137,7 +152,7 @@ function checkPrivate(path: string, found: Stats): void {
   }
   if ((mode & 0o077) !== 0) {
     const octal = (mode & 0o777).toString(8).padStart(4, '0')
-    const message = `${path} has mode ${octal}, so other users may read or write it. It is refused for that reason: chmod 600 ${path}`
+    const message = `${path} has mode ${octal}, so other users may read or write it. It is refused for that reason: chmod ${wanted} ${path}`
     throw new LeaseError('UNAVAILABLE', message, { reason: 'mode', facts: { path, mode: octal } })
   }
 }

@@ -1,14 +1,14 @@
 /** How `certify` and the tests damage a log in a file. The logs are in a folder beside the given path. */
 import { cp, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { type EngineUnderTest, NotTried, numbered } from '../certification.ts'
 import { START } from '../../store.ts'
+import { type EngineUnderTest, NotTried, numbered } from '../certification.ts'
 import type { CertifyOptions } from '../store-module.ts'
 import { FileStore } from './file.ts'
 import { decodeFrame, SEGMENT_HEADER } from './frame.ts'
 import { HeadFile } from './head-file.ts'
 import { DiskFolder } from './log-folder.ts'
-import { isSegment } from './segment-log.ts'
+import { isSegment } from './segment-files.ts'
 import { requiredFilePath } from './url.ts'
 
 export async function fileUnderTest(url: string, { prefix }: CertifyOptions): Promise<EngineUnderTest> {

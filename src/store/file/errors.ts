@@ -12,8 +12,8 @@ const [ERROR, BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, 
 /** A disk with fewer bytes is full: SQLite extends its files by as much. */
 const ROOM = 65_536
 
-/** The bytes of a SQLite file whose locks show which process has the lock of one append, or commits. */
-const [FIRST_LOCK, LAST_LOCK] = [0x4000_0000, 0x4000_0001]
+/** The bytes of a SQLite file whose locks show which process has the lock of one append, or commits; and the last one, of those that read. */
+const [FIRST_LOCK, LAST_LOCK, LAST_READ_LOCK] = [0x4000_0000, 0x4000_0001, 0x4000_01ff]
 
 export function isBusy(error: unknown): boolean {
   const code = resultCode(error)
@@ -81,7 +81,7 @@ export function untouched(error: LeaseError): LeaseError {
 
 /** The error that names the process that has kept the file locked for `ms`. */
 export function stuck(path: string, ms: number): LeaseError {
-  const [pid] = lockers(path, FIRST_LOCK, LAST_LOCK).filter(pid => pid !== process.pid)
+  const [pid] = [LAST_LOCK, LAST_READ_LOCK].flatMap(last => lockers(path, FIRST_LOCK, last)).filter(pid => pid !== process.pid)
   const waited = `waited ${Math.round(ms)} ms to write ${path}`
   if (pid === undefined) {
     return new LeaseError('UNAVAILABLE', `${waited}: another process is in the middle of an append`, {
@@ -107,6 +107,7 @@ const codeOfSystemError: Record<string, number> = {
   ENOENT: CANTOPEN,
   EROFS: READONLY,
   ENOSPC: FULL,
+  EDQUOT: FULL,
   EIO: IOERR,
 }
 

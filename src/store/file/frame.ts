@@ -80,7 +80,7 @@ export function decodeFrame(bytes: Buffer, offset: number): Frame | 'none' | 'to
   }
 }
 
-/** Whether a whole frame begins at one of the aligned places behind `offset`. */
+/** Returns whether a whole frame begins at one of the aligned places behind `offset`. */
 export function hasFrameBehind(bytes: Buffer, offset: number): boolean {
   for (let at = offset + ALIGNMENT; at + FRAME_HEADER <= bytes.length; at += ALIGNMENT)
     if (bytes.readUInt32LE(at) === FRAME && typeof decodeFrame(bytes, at) === 'object') return true

@@ -1,7 +1,7 @@
 /** Looks at PATH before SQLite opens it, so that a file which is not ours is refused and left as it is: SQLite changes files that it merely opens. */
 import { closeSync, constants, lstatSync, openSync, readFileSync, readlinkSync, readSync } from 'node:fs'
 import { damaged } from './errors.ts'
-import { APPLICATION, foreign } from './schema.ts'
+import { APPLICATION, checkVersion, foreign } from './schema.ts'
 
 /** The length of SQLite's header, and its first words. */
 const HEADER = 100
@@ -29,9 +29,10 @@ export function readHeader(path: string, acknowledged: () => number): void {
   // A log without an application id comes from a crash during its creation: it has no tables yet.
   if (application !== APPLICATION && (application !== 0 || pages(header) > 1))
     throw foreign(path, 'a database of another program', acknowledged())
+  if (application === APPLICATION) checkVersion(path, header.readUInt32BE(60))
 }
 
-/** Whether a store of this process has the log open, in any of its threads. Each has a lock on PATH-owner all the time. */
+/** Returns whether a store of this process has the log open, in any of its threads. Each has a lock on PATH-owner all the time. */
 function isOpenHere(path: string): boolean {
   const found = lstatSync(`${path}-owner`, { throwIfNoEntry: false })?.ino
   try {

@@ -1,7 +1,7 @@
 /**
  * The folder with the segments and snapshots of a log, as far as the store uses it. The tests put a simulated disk in its place, which fails and loses power.
  *
- * All calls run on the pool of Node, so that the event loop never waits for a disk. A write is durable when it returns: with O_DSYNC where the system has it,
+ * All calls but those that open a file run on the pool of Node, so that the event loop never waits for a disk. A write is durable when it returns: with O_DSYNC where the system has it,
  * else by a sync after it.
  */
 import { close, constants, fdatasync, fstat, fsync, open, read, readdir, rename, unlink, write } from 'node:fs'

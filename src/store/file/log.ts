@@ -3,11 +3,11 @@
  *
  * A damaged log is refused and left as it is.
  */
-import { lstatSync } from 'node:fs'
+import { lstatSync, truncateSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate } from '../../private-file.ts'
+import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate, mustBePrivateFolder } from '../../private-file.ts'
 import type { Appended, LogRecord, Opened, Position, Read, Rejected, Snapshot } from '../../store.ts'
 import type { Ownership } from '../store-module.ts'
 import { FileDatabase } from './database.ts'
@@ -16,7 +16,8 @@ import { damaged, fileError, untouched } from './errors.ts'
 import { HeadFile } from './head-file.ts'
 import { readHeader } from './inspection.ts'
 import { DiskFolder, type LogFolder } from './log-folder.ts'
-import { SegmentLog, TEMPORARY } from './segment-log.ts'
+import { SegmentLog } from './segment-log.ts'
+import { TEMPORARY } from './segment-maker.ts'
 import { SnapshotFiles } from './snapshot-files.ts'
 import { FileUsers } from './users.ts'
 
@@ -80,8 +81,8 @@ export class FileLog {
       this.#epoch = await database.write(() => users.register())
       const snapshot = await this.#snapshots.newest()
       this.#floor = (await this.#snapshots.positions())[1]?.index ?? 0
-      if (snapshot !== undefined && snapshot.position.index < this.#segments.floor.index)
-        throw damaged(path, `record ${snapshot.position.index + 1} is missing`)
+      const at = snapshot?.position.index ?? 0
+      if (at < this.#segments.floor.index) throw damaged(path, `record ${at + 1} is missing`)
       return { head: this.#segments.head, ...(snapshot && { snapshot }) }
     } catch (error) {
       const described = untouched(fileError(error, path)) // before the locks are released: it may name who holds them
@@ -93,11 +94,17 @@ export class FileLog {
   /** Finds the end of the log. With the lock. */
   async #load(): Promise<void> {
     const { log } = this.#database.state()
-    const isFirst = this.#own !== undefined || this.#users!.isFirst()
-    if (isFirst) for (const name of await this.#folder.list()) if (name.endsWith(TEMPORARY)) await this.#folder.remove(name)
-    await this.#segments.load(log, acknowledgedIn(this.#path))
+    await this.#segments.load(log, acknowledgedIn(this.#path), this.#users!.hadUsers())
     this.#headFile = new HeadFile(`${this.#path}-head`)
     await this.#headFile.publish(this.#segments.head)
+    await this.#removeTemporary()
+  }
+
+  /** Removes what killed processes were writing. A file is named after the row of its process; 0 is that of a process that opens the log, with the lock. */
+  async #removeTemporary(): Promise<void> {
+    const living = this.#users!.living()
+    for (const name of await this.#folder.list())
+      if (name.endsWith(TEMPORARY) && !living.has(Number(name.split('-')[1]))) await this.#folder.remove(name)
   }
 
   append(bytes: Uint8Array, after: Position): Promise<Appended> {
@@ -126,7 +133,7 @@ export class FileLog {
       if (!(error instanceof LeaseError) || error.reason !== 'damaged') throw error
     }
     // The log is not the one that was known here: it lost its tail, or it is damaged. Which of the two is decided from its first segment on.
-    await this.#segments.load(this.#database.state().log, published.index)
+    await this.#segments.load(this.#database.state().log, published.index, true)
   }
 
   async #publish(position: Position): Promise<void> {
@@ -214,9 +221,15 @@ export class FileLog {
 
   #createFile(): void {
     const path = this.#path
-    if (exists(path)) return
-    if (exists(`${path}-log`))
-      throw damaged(path, `it is missing, and ${path}-log has the records of a log`, { untouched: true })
+    const hasRecords = exists(`${path}-log`)
+    if (exists(path)) {
+      const acknowledged = hasRecords ? 0 : acknowledgedIn(path)
+      if (acknowledged > 0) throw damaged(path, `${path}-log is missing, although ${acknowledged} records were acknowledged`)
+      return
+    }
+    if (hasRecords) throw damaged(path, `it is missing, and ${path}-log has the records of a log`, { untouched: true })
+    // The last position of a log that was deleted. The file itself stays: another process may be creating the log as well.
+    if (exists(`${path}-head`)) truncateSync(`${path}-head`, 0)
     createPrivately(path, this.#clock)
   }
 
@@ -262,6 +275,7 @@ const NOTHING: readonly LogRecord[] = []
 function mustBePrivateFiles(path: string): void {
   for (const side of ['', '-owner', '-head']) mustBePrivate(`${path}${side}`)
   for (const side of ['-journal', '-owner-journal']) makePrivateIfEmpty(`${path}${side}`)
+  mustBePrivateFolder(`${path}-log`)
 }
 
 function exists(path: string): boolean {

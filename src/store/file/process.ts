@@ -44,14 +44,14 @@ export function describe(pid: number): string {
   return command ? `process ${pid} (${command})` : `process ${pid}`
 }
 
-/** The pids of processes that hold a write lock on a byte of `file` between `first` and `last`. */
+/** The pids of processes that hold a lock on a byte of `file` between `first` and `last`. */
 export function lockers(file: string, first: number, last: number): number[] {
   const inode = statSync(file, { throwIfNoEntry: false })?.ino
   const pids = (read('/proc/locks') ?? '').split('\n').flatMap(line => {
     // 1: POSIX  ADVISORY  WRITE 12350 fe:00:10002488 120 120
-    const [, kind, , access, pid, place, from, to] = line.trim().split(/\s+/)
+    const [, kind, , , pid, place, from, to] = line.trim().split(/\s+/)
     const overlaps = Number(from) <= last && (to === 'EOF' || Number(to) >= first)
-    return kind === 'POSIX' && access === 'WRITE' && place?.endsWith(`:${inode}`) && overlaps ? [Number(pid)] : []
+    return kind === 'POSIX' && place?.endsWith(`:${inode}`) && overlaps ? [Number(pid)] : []
   })
   return [...new Set(pids)].filter(pid => pid > 0)
 }

@@ -31,16 +31,21 @@ export function recognize(path: string, found: Described, acknowledged: number):
     return 'empty'
   }
   if (found.application !== APPLICATION) throw foreign(path, 'a database of another program', acknowledged)
-  if (found.version > VERSION) {
-    const message = `${path} was written by a newer Leasehold (format ${found.version}; this one knows ${VERSION}): use that one`
-    throw new LeaseError('UNSUPPORTED', message, { reason: 'newer', facts: { path, version: found.version } })
-  }
-  if (found.version < VERSION) {
-    const message = `${path} was written by an earlier build of Leasehold (format ${found.version}; this one knows ${VERSION} only): it was left as it is. Choose another file, or use that build`
-    throw new LeaseError('UNSUPPORTED', message, { reason: 'older', facts: { path, version: found.version } })
-  }
+  checkVersion(path, found.version)
   if (found.vacuum !== 0 || found.tables.join() !== SCHEMA.join()) throw damaged(path, 'its tables were changed')
   return 'ours'
+}
+
+/** Throws if a file of ours has another layout. */
+export function checkVersion(path: string, version: number): void {
+  if (version === VERSION) return
+  const facts = { path, version }
+  if (version > VERSION) {
+    const message = `${path} was written by a newer Leasehold (format ${version}; this one knows ${VERSION}): use that one`
+    throw new LeaseError('UNSUPPORTED', message, { reason: 'newer', facts })
+  }
+  const message = `${path} was written by an earlier build of Leasehold (format ${version}; this one knows ${VERSION} only): it was left as it is. Choose another file, or use that build`
+  throw new LeaseError('UNSUPPORTED', message, { reason: 'older', facts })
 }
 
 /** A file that was ours, as the files beside it show, is damaged. Any other file is reported as foreign. */

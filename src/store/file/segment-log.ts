@@ -24,22 +24,17 @@ import {
   SEGMENT_HEADER,
   stamp,
 } from './frame.ts'
-import type { LogFile, LogFolder, NewLogFile } from './log-folder.ts'
+import type { LogFolder } from './log-folder.ts'
+import { SegmentFiles, segmentName } from './segment-files.ts'
+import { SegmentMaker, type SegmentMakerOptions } from './segment-maker.ts'
 
-/** The length of a segment. One with a larger record is longer. */
-export const SEGMENT_SIZE = 4 * 1_024 * 1_024
 /** Read at a time. */
 const READ_SIZE = 65_536
-/** Written at a time when a segment is filled with zeros. */
-const FILL_SIZE = 262_144
 /** One answer carries at most this much. A larger record travels alone. */
 const MAX_RECORDS = 1_000
 const MAX_BYTES = 1_048_576
 /** How many places are remembered, so that readers need not begin at the start of a segment. */
 const MAX_PLACES = 16
-
-const SUFFIX = '.log'
-export const TEMPORARY = '.part'
 
 /** A place between two frames: `position` is that of the record before it. */
 interface Place {
@@ -56,41 +51,32 @@ interface Found {
   readonly reason: 'end' | 'torn' | 'limit'
 }
 
-export interface SegmentLogOptions {
-  readonly folder: LogFolder
+export interface SegmentLogOptions extends SegmentMakerOptions {
   readonly clock: Clock
-  /** The path of the log, for messages. */
-  readonly path: string
-  /** Distinguishes the temporary files of this process. */
-  readonly writer: () => string
-  readonly size?: number
 }
 
 export class SegmentLog {
   readonly #folder: LogFolder
   readonly #clock: Clock
   readonly #path: string
-  readonly #writer: () => string
-  readonly #size: number
+  readonly #files: SegmentFiles
+  readonly #maker: SegmentMaker
   /** The id of the log, which all segments have. */
   #log = 0n
   /** The first place of each segment, in order. */
   #segments: Place[] = []
-  readonly #open = new Map<number, LogFile>()
   readonly #places: Place[] = []
   #end!: Place
   /** The length of the last segment. */
   #length = 0
   #isBroken = false
-  #spare: Promise<NewLogFile | undefined> | undefined
-  #spares = 0
 
-  constructor({ folder, clock, path, writer, size = SEGMENT_SIZE }: SegmentLogOptions) {
-    this.#folder = folder
+  constructor({ clock, ...options }: SegmentLogOptions) {
     this.#clock = clock
-    this.#path = path
-    this.#writer = writer
-    this.#size = size
+    this.#folder = options.folder
+    this.#path = options.path
+    this.#files = new SegmentFiles(options.folder, options.path)
+    this.#maker = new SegmentMaker(options)
   }
 
   /** The last record. */
@@ -105,13 +91,17 @@ export class SegmentLog {
 
   /**
    * Finds the end of the log, and repairs it. With the lock. `published`: the index in PATH-head. An empty folder gets its first segment, unless records were
-   * acknowledged.
+   * acknowledged, or it had segments before.
    */
-  async load(log: bigint, published: number): Promise<void> {
+  async load(log: bigint, published: number, hadSegments: boolean): Promise<void> {
     this.#log = log
+    this.#segments = []
+    this.#places.length = 0
+    await this.#files.closeAll()
     await this.#list()
     if (this.#segments.length === 0) {
       if (published > 0) throw damaged(this.#path, `its segments are missing, although ${published} records were acknowledged`)
+      if (hadSegments) throw damaged(this.#path, 'its segments are missing')
       await this.#addSegment({ position: { index: 0, nonce: 0n }, segment: 1, offset: SEGMENT_HEADER }, 0)
     }
     this.#end = this.#segments.at(-1)!
@@ -125,7 +115,7 @@ export class SegmentLog {
     for (;;) {
       const { frames, place, reason } = await this.#find(this.#end, Number.POSITIVE_INFINITY)
       await this.#writeAgain(frames, published)
-      if (place.segment !== this.#end.segment) await this.#enterSegment(place)
+      if (this.#end.offset === SEGMENT_HEADER || place.segment !== this.#end.segment) await this.#enterSegment(place)
       this.#end = place
       if (reason === 'limit') continue
       if (reason === 'torn') await this.#clearTorn(published)
@@ -135,7 +125,7 @@ export class SegmentLog {
     }
   }
 
-  /** Whether a write failed: what is behind the end is not known until `catchUp`. */
+  /** Tells that a write failed: what is behind the end is not known until `catchUp`. */
   get isBroken(): boolean {
     return this.#isBroken
   }
@@ -148,20 +138,23 @@ export class SegmentLog {
     // Zeros must follow a frame, so that its end is known.
     if (this.#end.offset + frame.length + ALIGNMENT > this.#length) await this.#roll(frame.length)
     const { segment, offset } = this.#end
-    const file = await this.#file(segment)
     try {
-      await file.write(frame, offset)
+      await this.#files.write(segment, offset, frame)
     } catch (error) {
       this.#isBroken = true
       throw fileError(error, this.#path, 'perhaps')
     }
     this.#end = { position, segment, offset: offset + frame.length }
-    if (this.#length - this.#end.offset < this.#size / 2) this.#prepareSpare()
+    if (this.#end.offset > this.#length / 2) this.#maker.prepare(this.#length)
     return position
   }
 
   /** The records after a position of this log, up to the index `last`, as many as one answer carries. Undefined: they are trimmed. */
-  async read(after: Position, last: number): Promise<LogRecord[] | undefined> {
+  read(after: Position, last: number): Promise<LogRecord[] | undefined> {
+    return this.#unlessTrimmed(after.index, () => this.#read(after, last))
+  }
+
+  async #read(after: Position, last: number): Promise<LogRecord[] | undefined> {
     const place = await this.#placeOf(after.index)
     if (place === undefined) return undefined
     const now = stamp(this.#clock)
@@ -173,51 +166,55 @@ export class SegmentLog {
   }
 
   /** The nonce of a record of this log. Undefined: it is trimmed. */
-  async nonceAt(index: number): Promise<bigint | undefined> {
-    return (await this.#placeOf(index))?.position.nonce
+  nonceAt(index: number): Promise<bigint | undefined> {
+    return this.#unlessTrimmed(index, async () => (await this.#placeOf(index))?.position.nonce)
+  }
+
+  /** Another process may remove a segment while it is read here. */
+  async #unlessTrimmed<T>(index: number, look: () => Promise<T | undefined>): Promise<T | undefined> {
+    try {
+      return await look()
+    } catch (error) {
+      await this.#list()
+      if (this.#segments.length > 0 && index < this.floor.index) return undefined
+      throw error
+    }
   }
 
   /** Removes segments of which all records are at most at `index`. A failure leaves them for the next time. */
   async trim(index: number): Promise<void> {
     while (this.#segments.length > 1 && this.#segments[1]!.position.index <= index) {
       const { segment } = this.#segments[0]!
-      await this.#folder.remove(nameOf(segment))
+      await this.#files.remove(segment)
       this.#segments.shift()
-      await this.#closeFile(segment)
     }
   }
 
   async close(): Promise<void> {
-    await (await this.#spare)?.drop()
-    for (const segment of [...this.#open.keys()]) await this.#closeFile(segment)
+    await this.#maker.close()
+    await this.#files.closeAll()
   }
 
   // Segments
 
   async #list(): Promise<void> {
-    const firsts = (await this.#folder.list())
-      .filter(isSegment)
-      .map(name => {
-        const first = Number(name.slice(0, -SUFFIX.length))
-        if (nameOf(first) !== name) throw damaged(this.#path, `${name} is not the name of a segment`)
-        return first
-      })
-      .sort((a, b) => a - b)
     const known = new Map(this.#segments.map(place => [place.segment, place]))
     const segments: Place[] = []
-    for (const first of firsts) {
+    for (const first of await this.#files.firsts()) {
       const place = known.get(first) ?? (await this.#startOf(first))
       if (place !== undefined) segments.push(place)
     }
-    this.#segments = segments
+    // An append may have begun the next segment meanwhile.
+    const last = segments.at(-1)?.segment ?? 0
+    this.#segments = [...segments, ...this.#segments.filter(({ segment }) => segment > last)]
+    const [oldest] = this.#segments
+    if (oldest !== undefined) await this.#files.closeBefore(oldest.segment)
   }
 
   /** The place before the first frame of a segment. Undefined: it was trimmed meanwhile. */
   async #startOf(first: number): Promise<Place | undefined> {
-    const file = await this.#fileIfThere(first)
-    if (file === undefined) return undefined
-    const bytes = Buffer.alloc(SEGMENT_HEADER)
-    const header = (await file.read(bytes, 0)) === SEGMENT_HEADER ? decodeSegmentHeader(bytes) : undefined
+    if (!(await this.#files.has(first))) return undefined
+    const header = decodeSegmentHeader(await this.#files.read(first, 0, SEGMENT_HEADER))
     if (header === undefined || header.first !== first) throw damaged(this.#path, `the segment of ${first} has no valid header`)
     if (header.log !== this.#log) throw damaged(this.#path, `the segment of ${first} belongs to another log`)
     return { position: { index: first - 1, nonce: header.before }, segment: first, offset: SEGMENT_HEADER }
@@ -230,55 +227,26 @@ export class SegmentLog {
 
   /** Goes on in a segment that another process has made. It may have died before the name was durable. */
   async #enterSegment({ segment }: Place): Promise<void> {
-    this.#length = await this.#sizeOf(segment)
+    this.#length = await this.#files.sizeOf(segment)
     await this.#folder.sync().catch(error => {
       throw fileError(error, this.#path)
     })
   }
 
   async #addSegment(start: Place, needed: number): Promise<void> {
-    const size = Math.max(this.#size, SEGMENT_HEADER + needed + ALIGNMENT)
-    const spare = size === this.#size ? await this.#takeSpare() : undefined
-    const file = spare ?? (await this.#filled(size))
+    const { file, size } = await this.#maker.make(SEGMENT_HEADER + needed + ALIGNMENT, this.#length)
     try {
       await file.write(encodeSegmentHeader({ log: this.#log, first: start.segment, before: start.position.nonce }), 0)
-      await file.keep(nameOf(start.segment))
+      await file.keep(segmentName(start.segment))
     } catch (error) {
       await file.drop()
       this.#isBroken = true // it may have its name all the same
       throw fileError(error, this.#path)
     }
-    await this.#closeFile(start.segment) // a larger one may take the place of one without a record
+    await this.#files.close(start.segment) // a larger one may take the place of one without a record
     this.#segments = [...this.#segments.filter(({ segment }) => segment !== start.segment), start]
     this.#end = start
     this.#length = size
-  }
-
-  async #filled(size: number): Promise<NewLogFile> {
-    try {
-      const file = await this.#folder.create(`segment-${this.#writer()}-${++this.#spares}${TEMPORARY}`)
-      try {
-        const zeros = Buffer.alloc(Math.min(size, FILL_SIZE))
-        for (let at = 0; at < size; at += zeros.length) await file.write(zeros.subarray(0, Math.min(zeros.length, size - at)), at)
-        return file
-      } catch (error) {
-        await file.drop()
-        throw error
-      }
-    } catch (error) {
-      throw fileError(error, this.#path)
-    }
-  }
-
-  /** Fills the next segment ahead, so that no append waits for it. */
-  #prepareSpare(): void {
-    this.#spare ??= this.#filled(this.#size).catch(() => undefined) // the append that needs it reports why
-  }
-
-  #takeSpare(): Promise<NewLogFile | undefined> {
-    const spare = this.#spare
-    this.#spare = undefined
-    return spare ?? Promise.resolve(undefined)
   }
 
   // Frames
@@ -288,8 +256,10 @@ export class SegmentLog {
     const frames: Frame[] = []
     let place = from
     let size = 0
+    let reopened = 0
     for (let needed = READ_SIZE; ; ) {
-      const [bytes, isAll] = await this.#bytesAt(place, needed)
+      const bytes = await this.#files.read(place.segment, place.offset, needed)
+      const isAll = bytes.length < needed
       const start = place.offset
       let found = decodeFrame(bytes, 0)
       for (; typeof found === 'object'; found = decodeFrame(bytes, place.offset - start)) {
@@ -306,6 +276,12 @@ export class SegmentLog {
       if (typeof found === 'number' && !isAll) continue
       // Less than a frame is left of the segment, or a frame that is longer than the segment.
       const reason = found === 'none' || (typeof found === 'number' && place.offset - start + ALIGNMENT > bytes.length) ? 'end' : 'torn'
+      if (place.offset === SEGMENT_HEADER && reopened !== place.segment) {
+        // For a large record another process puts a longer file in the place of one without a record.
+        reopened = place.segment
+        await this.#files.close(reopened)
+        continue
+      }
       const next = await this.#nextSegment(place)
       if (next === undefined) return { frames, place, reason }
       if (reason === 'torn') throw damaged(this.#path, `record ${place.position.index + 1} does not match its checksum`)
@@ -315,19 +291,10 @@ export class SegmentLog {
     }
   }
 
-  /** At least `needed` bytes of a segment, or all that it has from there. */
-  async #bytesAt({ segment, offset }: Place, needed: number): Promise<[bytes: Buffer, isAll: boolean]> {
-    const buffer = Buffer.allocUnsafe(needed)
-    const read = await (await this.#file(segment)).read(buffer, offset).catch(error => {
-      throw fileError(error, this.#path)
-    })
-    return [buffer.subarray(0, read), read < needed]
-  }
-
   /** The start of the segment after that of a place, if there is one. */
   async #nextSegment({ segment, position }: Place): Promise<Place | undefined> {
     const following = () => this.#segments.find(start => start.segment > segment)
-    if (following() === undefined && (await this.#fileIfThere(position.index + 1)) !== undefined) await this.#list()
+    if (following() === undefined && (await this.#files.has(position.index + 1))) await this.#list()
     return following()
   }
 
@@ -372,7 +339,7 @@ export class SegmentLog {
 
   async #rewrite({ segment, offset }: Place, bytes: Buffer): Promise<void> {
     try {
-      await (await this.#file(segment)).write(bytes, offset)
+      await this.#files.write(segment, offset, bytes)
     } catch (error) {
       this.#isBroken = true
       throw fileError(error, this.#path)
@@ -382,8 +349,7 @@ export class SegmentLog {
   /** Clears what a torn write left at the end. */
   async #clearTorn(published: number): Promise<void> {
     const { segment, offset, position } = this.#end
-    const rest = Buffer.alloc(Math.max(0, this.#length - offset))
-    const read = rest.subarray(0, await (await this.#file(segment)).read(rest, offset))
+    const read = await this.#files.read(segment, offset, Math.max(0, this.#length - offset))
     if (position.index < published || hasFrameBehind(read, 0))
       throw damaged(this.#path, `record ${position.index + 1} does not match its checksum`)
     let length = read.length
@@ -393,51 +359,9 @@ export class SegmentLog {
 
   /** Nothing is known of the last segment after a failed write: it is opened and read again. */
   async #reopen(): Promise<void> {
-    for (const segment of [...this.#open.keys()]) await this.#closeFile(segment)
+    await this.#files.closeAll()
     await this.#list()
     await this.#enterSegment(this.#end)
     this.#isBroken = false
   }
-
-  // Files
-
-  async #sizeOf(segment: number): Promise<number> {
-    return (await this.#file(segment)).size()
-  }
-
-  async #file(segment: number): Promise<LogFile> {
-    const file = await this.#fileIfThere(segment)
-    if (file === undefined) throw damaged(this.#path, `the segment of ${segment} is missing`)
-    return file
-  }
-
-  async #fileIfThere(segment: number): Promise<LogFile | undefined> {
-    const known = this.#open.get(segment)
-    if (known !== undefined) return known
-    const file = await this.#folder.open(nameOf(segment)).catch(error => {
-      throw fileError(error, this.#path)
-    })
-    if (file === undefined) return undefined
-    const first = this.#open.get(segment)
-    if (first !== undefined) {
-      await file.close() // two calls opened it at once
-      return first
-    }
-    this.#open.set(segment, file)
-    return file
-  }
-
-  async #closeFile(segment: number): Promise<void> {
-    const file = this.#open.get(segment)
-    this.#open.delete(segment)
-    await file?.close().catch(() => {})
-  }
-}
-
-export function isSegment(name: string): boolean {
-  return name.endsWith(SUFFIX)
-}
-
-function nameOf(first: number): string {
-  return `${String(first).padStart(16, '0')}${SUFFIX}`
 }

@@ -10,7 +10,7 @@ import { rechunk } from '../rechunk.ts'
 import { damaged, fileError } from './errors.ts'
 import { age, type Stamp, stamp } from './frame.ts'
 import type { LogFile, LogFolder, NewLogFile } from './log-folder.ts'
-import { TEMPORARY } from './segment-log.ts'
+import { TEMPORARY } from './segment-maker.ts'
 
 const SUFFIX = '.snapshot'
 const MAGIC = Buffer.from('LhSnaps1', 'latin1')
@@ -164,7 +164,8 @@ function encodeHeader({ index, nonce }: Position, { boot, at }: Stamp): Buffer {
 }
 
 function decodeHeader(bytes: Buffer, { index, nonce }: Position): Stamp | undefined {
-  if (!bytes.subarray(0, MAGIC.length).equals(MAGIC) || bytes.readUInt32LE(HEADER - 4) !== crc32(bytes.subarray(0, HEADER - 4))) return undefined
+  if (!bytes.subarray(0, MAGIC.length).equals(MAGIC) || bytes.readUInt32LE(HEADER - 4) !== crc32(bytes.subarray(0, HEADER - 4)))
+    return undefined
   if (bytes.readDoubleLE(8) !== index || bytes.readBigUInt64LE(16) !== nonce) return undefined
   return { at: bytes.readDoubleLE(24), boot: bytes.toString('latin1', 36, 36 + bytes.readUInt32LE(32)) }
 }

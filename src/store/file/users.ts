@@ -66,7 +66,7 @@ export class FileUsers {
    */
   register(): number {
     // An owner is alone and deletes all rows. A shared user cannot know whether a process in another container lives, and deleting its row
-    // would delete the snapshot that it is writing.
+    // would delete the files that it is writing.
     for (const user of this.#all()) if (this.#own || this.#isAlive(user) === 'no') this.#sql('delete from user where id = ?').run(user.id)
     const { pid, started } = thisProcess()
     const { name = '', address = '' } = this.#own ?? {}
@@ -124,9 +124,14 @@ export class FileUsers {
     return new LeaseError('UNAVAILABLE', message, { reason: 'used', facts: { path } })
   }
 
-  /** Returns whether no other process is known to use the file. */
-  isFirst(): boolean {
-    return !this.#all().some(user => this.#isAlive(user) === 'yes')
+  /** Returns the rows of processes that may be alive. An owner is alone. */
+  living(): Set<number> {
+    return new Set(this.#all().flatMap(user => (this.#own || this.#isAlive(user) === 'no' ? [] : [user.id])))
+  }
+
+  /** Returns whether the file was ever opened: then it has segments. */
+  hadUsers(): boolean {
+    return this.#sql("select 1 from sqlite_sequence where name = 'user' and seq > 0").get() !== undefined
   }
 
   #isAlive({ pid, started, boot }: FileUser): 'yes' | 'no' | 'unknown' {

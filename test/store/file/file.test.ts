@@ -1,19 +1,17 @@
-import assert from 'node:assert/strict'
-import { readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import type { Worker } from 'node:worker_threads'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { bootOfThisMachine } from '../../../src/clock.ts'
+import type { Command } from '../../../src/kernel/command.ts'
 import { propose } from '../../../src/lessor/propose.ts'
 import { Replica } from '../../../src/replica/replica.ts'
-import { AppendChannel } from '../../../src/store/file/append-channel.ts'
 import { faultsOf } from '../../../src/store/file/certification.ts'
 import { loadEngine } from '../../../src/store/file/engine.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { FileLog } from '../../../src/store/file/log.ts'
-import { endThread } from '../../../src/store/file/worker-thread.ts'
+import { DiskFolder, type LogFile } from '../../../src/store/file/log-folder.ts'
 import { START } from '../../../src/store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type Accident, type OwnedFixture, ownedSuite } from '../../../src/testing/owned-suite.ts'
@@ -33,61 +31,79 @@ async function fixture(): Promise<StoreFixture> {
   }
 }
 
-/** The answer of the thread is never read. Then the thread ends, as in a crash. */
-async function loseAnswer(path: string, thread: Worker, append: () => Promise<unknown>): Promise<void> {
-  const before = readFileSync(`${path}-head`)
-  thread.removeAllListeners('message')
-  // By message: an answer over the channel is read in the same turn, and cannot be lost but with the process.
-  const channel = vi.spyOn(AppendChannel.prototype, 'append').mockReturnValue(undefined)
-  const appending = append()
-  channel.mockRestore()
-  // Written after the append is committed and its answer sent.
-  await expect.poll(() => readFileSync(`${path}-head`).equals(before)).toBe(false)
-  await endThread(thread)
-  await appending
+const open = DiskFolder.prototype.open
+
+/** Files of which the writes to segments go through `write`, until the test ends. */
+function withWrites(write: (file: LogFile, bytes: Uint8Array, at: number) => Promise<void>): void {
+  const spy = vi.spyOn(DiskFolder.prototype, 'open').mockImplementation(async function (this: DiskFolder, name) {
+    const file = await open.call(this, name)
+    return (
+      file && {
+        size: () => file.size(),
+        read: (into, at) => file.read(into, at),
+        write: (bytes, at) => write(file, bytes, at),
+        close: () => file.close(),
+      }
+    )
+  })
+  onTestFinished(() => spy.mockRestore())
 }
+
+const FIRST_SEGMENT = '-log/0000000000000001.log'
 
 async function owned(): Promise<OwnedFixture> {
   const { path, ...disposable } = await folder()
-  const threads: Worker[] = []
-  const note = (thread: Worker) => threads.push(thread)
-  process.on('worker', note)
-  let wal = Buffer.alloc(0)
+  let segment = Buffer.alloc(0)
+  let isLosing = false
+  // The record is written, and the disk reports a failure.
+  withWrites(async (file, bytes, at) => {
+    await file.write(bytes, at)
+    if (isLosing) throw Object.assign(new Error('the disk failed'), { code: 'EIO' })
+  })
   const chance = new ManualClock({ seed: 38 })
-  const files = () => readdirSync(dirname(path)).toSorted()
+  const files = () =>
+    readdirSync(dirname(path), { recursive: true, encoding: 'utf8' })
+      .filter(file => statSync(join(dirname(path), file)).isFile())
+      .toSorted()
   const contents = async () =>
     files()
       .map(file => `${file} ${readFileSync(join(dirname(path), file)).toString('base64')}`)
       .join('\n') // prettier-ignore
   const accident = (name: string, happen: () => void): Accident => ({ name, happen: async () => happen(), contents })
-  const flip = (file: string) =>
+  const flip = (file: string, length = Number.POSITIVE_INFINITY) =>
     accident(`a bit of ${file} flips`, () => {
       const bytes = readFileSync(`${path}${file}`)
-      bytes[Math.floor(chance.random() * bytes.length)]! ^= 1 << Math.floor(chance.random() * 8)
+      bytes[Math.floor(chance.random() * Math.min(bytes.length, length))]! ^= 1 << Math.floor(chance.random() * 8)
       writeFileSync(`${path}${file}`, bytes)
     })
   return {
     owner: name => new FileStore({ path, own: { name } }),
-    loseAnswer: (_, append) => loseAnswer(path, threads.at(-1)!, append),
-    // SQLite has no locks on this file, so opening and closing it here releases none.
+    async loseAnswer(_, append) {
+      isLosing = true
+      await append()
+      isLosing = false
+    },
     remember: async () => {
-      wal = readFileSync(`${path}-wal`)
+      segment = readFileSync(`${path}${FIRST_SEGMENT}`)
     },
     accidents: [
-      accident('the write-ahead file of an earlier moment is put back', () => writeFileSync(`${path}-wal`, wal, { mode: 0o600 })),
-      accident('the database is emptied, the write-ahead file of an earlier moment put back', () => {
-        truncateSync(path, 0)
-        writeFileSync(`${path}-wal`, wal, { mode: 0o600 })
+      accident('the segment of an earlier moment is put back', () => writeFileSync(`${path}${FIRST_SEGMENT}`, segment)),
+      accident('the segment is emptied', () => truncateSync(`${path}${FIRST_SEGMENT}`, 0)),
+      accident('the segment is cut off', () => truncateSync(`${path}${FIRST_SEGMENT}`, 4_096)),
+      accident('the segment is removed', () => rmSync(`${path}${FIRST_SEGMENT}`)),
+      accident('the folder of the segments is removed', () => rmSync(`${path}-log`, { recursive: true })),
+      accident('the segment and the last position are removed', () => {
+        rmSync(`${path}${FIRST_SEGMENT}`)
+        rmSync(`${path}-head`)
       }),
       accident('the database is emptied', () => truncateSync(path, 0)),
-      accident('the database is cut off', () => truncateSync(path, 3 * 4_096)),
-      ...Array.from({ length: 20 }, () => flip('')),
+      accident('the database is removed', () => rmSync(path)),
+      accident('the database is cut off', () => truncateSync(path, 4_096)),
+      ...Array.from({ length: 10 }, () => flip('')),
+      ...Array.from({ length: 20 }, () => flip(FIRST_SEGMENT, 8_192)),
       flip('-head'),
     ],
-    async [Symbol.asyncDispose]() {
-      process.off('worker', note)
-      await disposable[Symbol.asyncDispose]()
-    },
+    ...disposable,
   }
 }
 
@@ -163,50 +179,86 @@ describe('a store in a file', () => {
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 
-  test('trimming deletes the rows', async () => {
+  test('a snapshot removes the segments before the last but one, and all but two snapshots', async () => {
     await using made = await folder()
     const log = new FileLog({ path: made.path, engine: await loadEngine(), timeout: 1_000 })
     let after = (await log.open()).head
-    for (let i = 1; i <= 600; i++) {
-      const answer = await log.append(Uint8Array.of(i % 256), after)
-      if (answer.kind === 'appended') after = answer.position
-      if (i % 200 !== 0) continue
-      const id = (await log.beginSnapshot(after))!
-      await log.putChunk(id, 0, Uint8Array.of(i % 256))
-      expect(await log.keepSnapshot(id, after, 1)).toBe('kept')
+    async function* bytes(): AsyncGenerator<Uint8Array> {
+      yield Uint8Array.of(7)
     }
-    await log.tidy()
-    const { DatabaseSync } = await loadEngine()
-    const db = new DatabaseSync(made.path, { timeout: 1_000 })
-    const count = (table: string) => (db.prepare(`select count(*) n from ${table}`).get() as { n: number }).n
-    expect([count('entry'), count('snapshot'), count('chunk')]).toEqual([200, 2, 2])
-    db.close()
+    const names = () =>
+      readdirSync(`${made.path}-log`)
+        .filter(name => !name.endsWith('.part'))
+        .toSorted() // prettier-ignore
+    for (let i = 1; i <= 60; i++) {
+      const answer = await log.append(new Uint8Array(100_000).fill(i), after)
+      if (answer.kind === 'appended') after = answer.position
+      if (i % 20 === 0) expect(await log.snapshot(after, bytes())).toBe('kept')
+    }
+    // Segments of 256, 512 KiB, 1 MiB and so on: the records after 40 begin in that of 38.
+    expect(names().map(name => Number(name.slice(0, 16)))).toEqual([38, 40, 60])
+    expect(await log.read(START)).toEqual({ kind: 'trimmed' })
     await log.close()
+    await using store = new FileStore({ path: made.path })
+    expect((await store.open()).snapshot?.position).toEqual(after)
+  })
+
+  test('a process that still has a removed segment open reports that it is trimmed, and closes it', async () => {
+    await using made = await folder()
+    await using store = new FileStore({ path: made.path })
+    await using other = new FileStore({ path: made.path })
+    let after = (await store.open()).head
+    await other.open()
+    async function* bytes(): AsyncGenerator<Uint8Array> {
+      yield Uint8Array.of(7)
+    }
+    for (let i = 1; i <= 60; i++) {
+      const answer = await store.append(new Uint8Array(100_000).fill(i), after)
+      if (answer.kind === 'appended') after = answer.position
+      if (i % 20 === 0) await store.snapshot(after, bytes())
+    }
+    expect((await other.append(Uint8Array.of(1), after)).kind).toBe('appended')
+    expect(await other.read(START)).toEqual({ kind: 'trimmed' })
+    const open = readdirSync('/proc/self/fd').flatMap(file => linkOf(join('/proc/self/fd', file)) ?? [])
+    expect(open.filter(path => path.startsWith(made.path) && path.endsWith('(deleted)'))).toEqual([])
   })
 })
 
-describe('a thread that ends although the store was not closed', () => {
-  test('stops its replica: an owner without its lock acknowledges nothing more from memory', async () => {
-    await using place = await folder()
-    const threads: Worker[] = []
-    const note = (thread: Worker) => threads.push(thread)
-    process.on('worker', note)
-    try {
-      await using replica = await Replica.open(new FileStore({ path: place.path, own: { name: 'first' } }), { owned: true })
-      const granted = await propose(replica, { kind: 'acquire', holder: 'ann', ttl: 10_000, wants: [{ resource: 'a' }] })
-      assert(granted.kind === 'granted')
-      const renew = () => propose(replica, { kind: 'renew', leases: [granted.lease] })
-      await renew() // the first renewal is written to the log
-      await renew()
-      expect(replica.stats.memoryRenewals).toBe(1)
-      await endThread(threads[0]!)
-      await expect.poll(() => replica.signal.aborted).toBe(true)
-      expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('has ended') })
-      await expect(renew()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-      await using next = new FileStore({ path: place.path, own: { name: 'second' } })
-      await next.open()
-    } finally {
-      process.off('worker', note)
-    }
+describe('a disk that stalls', () => {
+  test('does not stop the loop: an owner renews in memory, and the append is answered when the disk goes on', async () => {
+    await using made = await folder()
+    let isStalled = false
+    let goOn = () => {}
+    const moving = new Promise<void>(resolve => {
+      goOn = resolve
+    })
+    withWrites(async (file, bytes, at) => {
+      if (isStalled) await moving
+      await file.write(bytes, at)
+    })
+    await using replica = await Replica.open(new FileStore({ path: made.path, own: { name: 'a' } }), { owned: true })
+    const acquire = (resource: string): Command => ({ kind: 'acquire', holder: 'a', ttl: 60_000, wants: [{ resource }] })
+    const granted = await propose(replica, acquire('one'))
+    if (granted.kind !== 'granted') expect.fail(granted.kind)
+    const renew = () => propose(replica, { kind: 'renew', leases: [granted.lease] })
+    await renew() // the first renewal is written
+    isStalled = true
+    let isGranted = false
+    const slow = propose(replica, acquire('two')).then(outcome => {
+      isGranted = true
+      return outcome
+    })
+    for (let i = 0; i < 50; i++) expect(await renew()).toMatchObject({ kind: 'renewed', ttls: [60_000] })
+    expect(isGranted).toBe(false)
+    goOn()
+    expect(await slow).toMatchObject({ kind: 'granted' })
   })
 })
+
+function linkOf(path: string): string | undefined {
+  try {
+    return readlinkSync(path)
+  } catch {
+    return undefined // it was that of the list
+  }
+}

@@ -29,9 +29,9 @@ class Writer {
   }
 
   async open(): Promise<void> {
-    this.log = new SegmentLog({ folder: this.disk, clock: this.clock, path: 'log', writer: () => '1', size: SIZE })
+    this.log = new SegmentLog({ folder: this.disk, clock: this.clock, path: 'log', writer: () => '1', minSize: SIZE, maxSize: SIZE * 4 })
     for (const name of await this.disk.list()) if (name.endsWith('.part')) await this.disk.remove(name)
-    await this.log.load(LOG, this.#published.index)
+    await this.log.load(LOG, this.#published.index, false)
     this.publish(this.log.head)
   }
 
@@ -136,6 +136,21 @@ async function logOf(count: number): Promise<Writer> {
   for (let i = 0; i < count; i++) await writer.append()
   return writer
 }
+
+test('a process goes on in the longer file that another one has put in the place of a segment without a record', async () => {
+  const [writer, other] = [new Writer(1), new Writer(1)]
+  await writer.open()
+  const options = { folder: writer.disk, clock: writer.clock, path: 'log', writer: () => '2', minSize: SIZE, maxSize: SIZE * 4 }
+  other.log = new SegmentLog(options)
+  await other.log.load(LOG, 0, false)
+  const large = await writer.log.append(Buffer.alloc(20_000, 1), 1n)
+  // The first process died before it published the position.
+  await other.log.catchUp(0)
+  expect(other.log.head).toEqual(large)
+  await other.log.append(Buffer.alloc(10, 2), 2n)
+  await writer.log.catchUp(1)
+  expect((await readAll(writer.log)).map(({ bytes }) => bytes.length)).toEqual([20_000, 10])
+})
 
 const firstSegment = '0000000000000001.log'
 
