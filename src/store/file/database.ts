@@ -90,6 +90,16 @@ export class FileDatabase {
     return state
   }
 
+  /** Returns the state outside the lock; undefined while another process changes it. */
+  peek(): FileLogState | undefined {
+    try {
+      return this.state()
+    } catch (error) {
+      if (isBusy(error)) return undefined
+      throw fileError(error, this.path)
+    }
+  }
+
   /** Outside the lock. */
   read<T>(look: () => T): Promise<T> {
     return this.#retryWhileBusy(look)

@@ -5,6 +5,8 @@ import { APPLICATION, checkVersion, foreign } from './schema.ts'
 
 /** The length of SQLite's header, and its first words. */
 const HEADER = 100
+/** In the header of a database with a write-ahead file, which a log never has. */
+const WRITE_AHEAD = 2
 const MAGIC = 'SQLite format 3\0'
 
 /**
@@ -27,7 +29,7 @@ export function readHeader(path: string, acknowledged: () => number): void {
     throw foreign(path, 'a file of another kind', acknowledged())
   }
   // A log without an application id comes from a crash during its creation: it has no tables yet.
-  if (application !== APPLICATION && (application !== 0 || pages(header) > 1))
+  if (application !== APPLICATION && (application !== 0 || pages(header) > 1 || header[18] === WRITE_AHEAD))
     throw foreign(path, 'a database of another program', acknowledged())
   if (application === APPLICATION) checkVersion(path, header.readUInt32BE(60))
 }

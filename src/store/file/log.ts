@@ -165,7 +165,7 @@ export class FileLog {
   /** The last record that was published, and the epoch: cheap, to tell whether something has changed. */
   look(): string {
     const { index, nonce } = this.#published()
-    return [index, nonce, this.#database.replaced(), this.#database.state().epoch].join()
+    return [index, nonce, this.#database.replaced(), this.#database.peek()?.epoch ?? this.#epoch].join()
   }
 
   async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
@@ -223,6 +223,8 @@ export class FileLog {
     const path = this.#path
     const hasRecords = exists(`${path}-log`)
     if (exists(path)) {
+      // The folder is made after the tables.
+      if (hasRecords && lstatSync(path).size === 0) throw damaged(path, `it is empty, although ${path}-log has the records of a log`)
       const acknowledged = hasRecords ? 0 : acknowledgedIn(path)
       if (acknowledged > 0) throw damaged(path, `${path}-log is missing, although ${acknowledged} records were acknowledged`)
       return
@@ -255,7 +257,10 @@ export class FileLog {
   async #locate({ index, nonce }: Position, head = this.#segments.head): Promise<Rejected | undefined> {
     if (this.#database.replaced()) return { kind: 'diverged', reason: `${this.#path} was removed or replaced while it was in use` }
     const { epoch, owner } = await this.#database.read(() => this.#database.state())
-    if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#users!.nameOf(owner) ?? 'processes that share it now' }
+    if (epoch !== this.#epoch) {
+      const name = await this.#database.read(() => this.#users!.nameOf(owner))
+      return { kind: 'disowned', by: name ?? 'processes that share it now' }
+    }
     if (index > head.index) return { kind: 'diverged', reason: `the log ends at ${head.index}, before ${index}` }
     if (index < this.#floor) return { kind: 'trimmed' }
     const found = index === head.index ? head.nonce : await this.#segments.nonceAt(index)

@@ -69,8 +69,8 @@ describe('a damaged file', () => {
             outcomes,
             `${length} bytes of ${file} at ${at}`,
           )
-      // Without the last position, the end of the log is found without it.
-      expect(outcomes.get('damaged') ?? 0, file).toBeGreaterThan(file === 'log.db-head' ? -1 : 0)
+      // The last position and the snapshot before the newest are not needed.
+      expect(outcomes.get('damaged') ?? 0, file).toBeGreaterThan(/head|15-\w+.snapshot/.test(file) ? -1 : 0)
     }
   })
 
@@ -120,7 +120,7 @@ describe('a damaged file', () => {
     const image = await makeImage(folder, 'closed')
     const path = copy(image.folder, folder)
     truncateSync(path, 0)
-    expect((await refused(path)).message).toContain('it is empty, although 40 records were acknowledged')
+    expect((await refused(path)).message).toContain(`it is empty, although ${path}-log has the records of a log`)
     rmSync(path)
     const error = await refused(path)
     expect(error.message).toContain(`it is missing, and ${path}-log has the records of a log. It was left as it is`)
@@ -328,11 +328,18 @@ describe('a failing disk', () => {
   whereAvailable('mount', ['--version'])('a disk mounted read-only is an error, and nothing on it changes', async () => {
     using disk = new Disk(4)
     const path = join(disk.name, 'log.db')
-    {
-      await using store = new FileStore({ path })
-      await store.open()
-      await store.append(Uint8Array.of(1), START)
+    // In another process: some engines close a file only when its statements are garbage-collected.
+    const child = fork(fileURLToPath(new URL('../../support/file-child.mjs', import.meta.url)), { serialization: 'advanced', execArgv: [] })
+    for (const request of [
+      ['open', { path }],
+      ['append', 'a'],
+    ]) {
+      child.send([0, ...request])
+      expect((await once(child, 'message'))[0]).toMatchObject([0, true])
     }
+    const gone = once(child, 'exit')
+    child.kill('SIGKILL')
+    await gone
     disk.remount('ro')
     const error = await refused(path)
     expect(error.code).toBe('UNAVAILABLE')
