@@ -4,7 +4,7 @@
 //   npm run path -- --list  prints the functions of each, too
 //
 // Counts do not depend on the speed of the machine. Each is the smallest of several, because a timer may run at any moment. The store is in memory where the
-// system offers that: the worker of a slow disk is asked in another way (src/store/file/append-channel.ts). A file or function that runs on both sides counts once.
+// system offers that. A file or function that runs on both sides counts once.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'

@@ -38,7 +38,7 @@ describe('a symbolic link is not followed', () => {
     expect(folder.files()).toEqual(before)
   })
 
-  test.each(['-head', '-owner', '-wal', '-shm', '-journal'])('in place of PATH%s: its target keeps its content', async side => {
+  test.each(['-head', '-owner', '-journal'])('in place of PATH%s: its target keeps its content', async side => {
     using folder = new Folder()
     const [path, precious] = [folder.file('log.db'), folder.file('precious')]
     writeFileSync(precious, 'do not touch', { mode: 0o600 })
@@ -86,19 +86,19 @@ describe('a file that other users may use is refused', () => {
     await filled(path)
   })
 
-  test("SQLite's own file beside it, unless it is empty: then it is made private", async () => {
+  test("SQLite's own file beside it, unless it is empty: then SQLite removes it", async () => {
     using folder = new Folder()
     const path = folder.file('log.db')
     await filled(path)
-    for (const side of ['-wal', '-shm', '-journal']) {
+    for (const side of ['-journal', '-owner-journal']) {
       writeFileSync(`${path}${side}`, 'x', { mode: 0o644 })
       expect(await refused(path)).toMatchObject({ code: 'UNAVAILABLE', reason: 'mode', facts: { path: `${path}${side}` } })
       rmSync(`${path}${side}`)
     }
-    writeFileSync(`${path}-wal`, '', { mode: 0o644 })
+    writeFileSync(`${path}-journal`, '', { mode: 0o644 })
     await using store = new FileStore({ path })
     await store.open()
-    expect(statSync(`${path}-wal`).mode & 0o777).toBe(0o600)
+    expect(existsSync(`${path}-journal`)).toBe(false)
   })
 
   test.runIf(root)('that of another user, even by root, with the user to run as', async () => {
@@ -234,7 +234,7 @@ describe('a path where no file can be created is refused at once', () => {
   test('and a command that waits on a file ends with the first TERM', async () => {
     await using here = new Place()
     const child = here.start(['watch'])
-    await expect.poll(() => existsSync(here.file('leasehold/leasehold.db-wal'))).toBe(true)
+    await expect.poll(() => existsSync(here.file('leasehold/leasehold.db-head'))).toBe(true)
     child.process.kill('SIGTERM')
     expect(await child.finished).toMatchObject({ code: 143 })
   })

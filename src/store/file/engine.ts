@@ -30,12 +30,18 @@ export interface Engine {
 
 const ENGINES = ['node:sqlite', '@photostructure/sqlite']
 
+/** The engine that this process uses, also of another copy of this library. */
+const USED = Symbol.for('leasehold.sqlite')
+
 export async function loadEngine(engines: readonly string[] = ENGINES): Promise<Engine> {
   const causes: unknown[] = []
   for (const name of engines) {
     try {
-      return await import(name)
+      const engine = await import(name)
+      mustBeOnly(name)
+      return engine
     } catch (cause) {
+      if (cause instanceof LeaseError) throw cause
       causes.push(cause)
     }
   }
@@ -44,5 +50,16 @@ export async function loadEngine(engines: readonly string[] = ENGINES): Promise<
     `this Node (${process.version}) has no SQLite and @photostructure/sqlite could not be loaded: ` +
       'use Node 22.13 or later, or run npm install @photostructure/sqlite@1',
     { cause: causes.at(-1) },
+  )
+}
+
+/** Each copy of SQLite knows only its own locks. Closing a file in one of them would release the locks of the other, and two processes could own a log. */
+function mustBeOnly(name: string): void {
+  const process = globalThis as { [USED]?: string }
+  process[USED] ??= name
+  if (process[USED] === name) return
+  throw new LeaseError(
+    'UNSUPPORTED',
+    `this process already uses the SQLite of ${process[USED]} for a Leasehold file, and ${name} does not respect its locks: install one version of leasehold only`,
   )
 }

@@ -44,7 +44,7 @@ describe('elect', () => {
     const stand = ['elect', 'seat', '--ttl', '5s', '--grace', '1s', '--', 'sh', '-c', 'echo term $LEASEHOLD_TOKEN; exec sleep 600']
     const running = here.start(stand)
     const [, token] = await running.printed(/term (\d+)/)
-    for (const file of ['', '-wal', '-shm']) rmSync(`${here.url.slice('file:'.length)}${file}`, { force: true })
+    for (const file of ['', '-log']) rmSync(`${here.url.slice('file:'.length)}${file}`, { recursive: true, force: true })
     const [, later] = await running.printed(/term \d+\nterm (\d+)/)
     expect(Number(later)).toBeGreaterThan(Number(token))
     expect(running.stderr()).toMatch(/opening the store again, then standing for election again/)

@@ -105,7 +105,7 @@ test('a server whose log was removed opens it again above all that it saw, and g
   const sent = performance.now()
   const first = await ask(page, 'a')
   expect(first.status).toBe(201)
-  for (const file of ['', '-wal', '-shm']) rmSync(`${here.url.slice('file:'.length)}${file}`, { force: true })
+  for (const file of ['', '-log']) rmSync(`${here.url.slice('file:'.length)}${file}`, { recursive: true, force: true })
   expect(await ask(page, 'b')).toMatchObject({ error: { code: expect.stringMatching(/DIVERGED|UNKNOWN|UNAVAILABLE/) } })
   const [, again] = await server.printed(/http:.*\n(http:\/\/127\.0\.0\.1:\d+\/)\n/)
   expect(server.stderr()).toContain('a new generation begins')

@@ -69,14 +69,14 @@ test('INT and TERM end a register that waits for a name, and its command is not 
   }
 })
 
-/** Waits until the thread of the data file runs: signals are handled by then. */
+/** Waits until the data file is open: signals are handled by then. */
 async function loaded({ pid }: Running): Promise<void> {
   const { readdirSync, readlinkSync } = await import('node:fs')
   const { eventually } = await import('../../support/cli.ts')
   await eventually('it has opened the file', () =>
     readdirSync(`/proc/${pid}/fd`).some(fd => {
       try {
-        return readlinkSync(`/proc/${pid}/fd/${fd}`).endsWith('leasehold.db-wal')
+        return readlinkSync(`/proc/${pid}/fd/${fd}`).endsWith('leasehold.db-owner')
       } catch {
         return false
       }

@@ -212,6 +212,12 @@ describe('an unusable file', () => {
   })
 })
 
+test('a second copy of SQLite in one process is refused: it does not respect the locks of the first', async () => {
+  const other = 'data:text/javascript,export const DatabaseSync = class {}'
+  await expect(loadEngine([other])).rejects.toMatchObject({ code: 'UNSUPPORTED', message: expect.stringContaining('locks') })
+  expect(await loadEngine()).toBe(engine)
+})
+
 describe('a failing disk', () => {
   test('an append whose write fails is UNKNOWN, one whose lock fails is UNAVAILABLE, and later appends succeed', async () => {
     using folder = new Folder()
