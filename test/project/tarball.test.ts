@@ -127,12 +127,7 @@ test('the program contains the licences of the packages in it', () => {
 test('commands, workers and the page need no file that was left out', () => {
   const loadable = readdirSync(join(installed, 'dist'), { recursive: true, encoding: 'utf8' })
   expect(loadable.filter(path => /^(server|face|mcp|guard|demo)\//.test(path))).toEqual([])
-  for (const path of [
-    'library/store/file/worker.js',
-    'library/connect/heartbeat-worker.js',
-    'library/cli/certify/writer.js',
-    'dashboard/page.js',
-  ])
+  for (const path of ['library/connect/heartbeat-worker.js', 'library/cli/certify/writer.js', 'dashboard/page.js'])
     expect(existsSync(join(installed, 'dist', path)), path).toBe(true)
 })
 

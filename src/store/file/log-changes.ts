@@ -25,13 +25,13 @@ export interface LogChangesOptions {
   readonly clock: Clock
   /** PATH-head. */
   readonly path: string
-  /** Whether the log may have changed since the last call. Cheap. */
+  /** Returns whether the log may have changed since the last call. Cheap. */
   readonly moved: () => boolean
   /** Called when the log has changed. */
   readonly changed: () => void
   /** `moved` has thrown. */
   readonly failed: (error: unknown) => void
-  /** Whether a read waits: otherwise nothing is watched. */
+  /** Returns whether a read waits: otherwise nothing is watched. */
   readonly isNeeded: () => boolean
   readonly watchFile?: WatchFile
   /** Causes an event. */
@@ -41,7 +41,7 @@ export interface LogChangesOptions {
 export class LogChanges {
   readonly #options: Required<LogChangesOptions>
   #watcher: { close(): void } | undefined
-  /** Whether file events arrive here. */
+  /** File events arrive here. */
   #trusted = false
   #testAt = Number.NEGATIVE_INFINITY
   #cancel: (() => void) | undefined

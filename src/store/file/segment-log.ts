@@ -37,7 +37,7 @@ const MAX_BYTES = 1_048_576
 const MAX_PLACES = 16
 
 /** A place between two frames: `position` is that of the record before it. */
-interface Place {
+interface LogPlace {
   readonly position: Position
   /** The first index of the segment. */
   readonly segment: number
@@ -47,7 +47,7 @@ interface Place {
 /** Frames from a place on, and why there are no more. */
 interface Found {
   readonly frames: readonly Frame[]
-  readonly place: Place
+  readonly place: LogPlace
   readonly reason: 'end' | 'torn' | 'limit'
 }
 
@@ -64,9 +64,9 @@ export class SegmentLog {
   /** The id of the log, which all segments have. */
   #log = 0n
   /** The first place of each segment, in order. */
-  #segments: Place[] = []
-  readonly #places: Place[] = []
-  #end!: Place
+  #segments: LogPlace[] = []
+  readonly #places: LogPlace[] = []
+  #end!: LogPlace
   /** The length of the last segment. */
   #length = 0
   #isBroken = false
@@ -199,7 +199,7 @@ export class SegmentLog {
 
   async #list(): Promise<void> {
     const known = new Map(this.#segments.map(place => [place.segment, place]))
-    const segments: Place[] = []
+    const segments: LogPlace[] = []
     for (const first of await this.#files.firsts()) {
       const place = known.get(first) ?? (await this.#startOf(first))
       if (place !== undefined) segments.push(place)
@@ -212,7 +212,7 @@ export class SegmentLog {
   }
 
   /** The place before the first frame of a segment. Undefined: it was trimmed meanwhile. */
-  async #startOf(first: number): Promise<Place | undefined> {
+  async #startOf(first: number): Promise<LogPlace | undefined> {
     if (!(await this.#files.has(first))) return undefined
     const header = decodeSegmentHeader(await this.#files.read(first, 0, SEGMENT_HEADER))
     if (header === undefined || header.first !== first) throw damaged(this.#path, `the segment of ${first} has no valid header`)
@@ -226,14 +226,14 @@ export class SegmentLog {
   }
 
   /** Goes on in a segment that another process has made. It may have died before the name was durable. */
-  async #enterSegment({ segment }: Place): Promise<void> {
+  async #enterSegment({ segment }: LogPlace): Promise<void> {
     this.#length = await this.#files.sizeOf(segment)
     await this.#folder.sync().catch(error => {
       throw fileError(error, this.#path)
     })
   }
 
-  async #addSegment(start: Place, needed: number): Promise<void> {
+  async #addSegment(start: LogPlace, needed: number): Promise<void> {
     const { file, size } = await this.#maker.make(SEGMENT_HEADER + needed + ALIGNMENT, this.#length)
     try {
       await file.write(encodeSegmentHeader({ log: this.#log, first: start.segment, before: start.position.nonce }), 0)
@@ -252,7 +252,7 @@ export class SegmentLog {
   // Frames
 
   /** Frames from a place on, also in the next segments, up to the index `last`. */
-  async #find(from: Place, last: number): Promise<Found> {
+  async #find(from: LogPlace, last: number): Promise<Found> {
     const frames: Frame[] = []
     let place = from
     let size = 0
@@ -292,17 +292,17 @@ export class SegmentLog {
   }
 
   /** The start of the segment after that of a place, if there is one. */
-  async #nextSegment({ segment, position }: Place): Promise<Place | undefined> {
+  async #nextSegment({ segment, position }: LogPlace): Promise<LogPlace | undefined> {
     const following = () => this.#segments.find(start => start.segment > segment)
     if (following() === undefined && (await this.#files.has(position.index + 1))) await this.#list()
     return following()
   }
 
   /** The place behind the record at `index`. Undefined: it is trimmed. */
-  async #placeOf(index: number): Promise<Place | undefined> {
+  async #placeOf(index: number): Promise<LogPlace | undefined> {
     if (index === this.#end.position.index) return this.#end
     const known = [...this.#segments, ...this.#places].filter(({ position }) => position.index <= index)
-    const nearest = known.reduce<Place | undefined>(
+    const nearest = known.reduce<LogPlace | undefined>(
       (best, each) => (best === undefined || each.position.index >= best.position.index ? each : best),
       undefined,
     )
@@ -316,7 +316,7 @@ export class SegmentLog {
     return place
   }
 
-  #remember(place: Place): void {
+  #remember(place: LogPlace): void {
     this.#places.push(place)
     if (this.#places.length > MAX_PLACES) this.#places.shift()
   }
@@ -337,7 +337,7 @@ export class SegmentLog {
     }
   }
 
-  async #rewrite({ segment, offset }: Place, bytes: Buffer): Promise<void> {
+  async #rewrite({ segment, offset }: LogPlace, bytes: Buffer): Promise<void> {
     try {
       await this.#files.write(segment, offset, bytes)
     } catch (error) {
