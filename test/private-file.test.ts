@@ -138,7 +138,8 @@ test('every file of a server is private to its user', async () => {
   const files = readdirSync(folder)
   expect(files).toContain('leasehold.db-operator')
   expect(files).toContain('socket')
-  for (const file of files) expect([file, (statSync(join(folder, file)).mode & 0o777).toString(8)]).toEqual([file, '600'])
+  for (const file of files)
+    expect([file, (statSync(join(folder, file)).mode & 0o777).toString(8)]).toEqual([file, file.endsWith('-log') ? '700' : '600'])
 })
 
 describe('the operator secret is sent only to the server of the store', () => {
