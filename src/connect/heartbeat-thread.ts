@@ -8,7 +8,10 @@ import { marginOf } from '../holder/validity.ts'
 import { LoopPulse, WorkerHeartbeat, type WorkerMessage } from '../holder/worker-heartbeat.ts'
 import type { LeasesOptions } from '../leases.ts'
 
-/** How long an exiting process waits for the thread to exit, in ms. The thread waits until its store is outside SQLite (exit-mutex.ts). */
+/**
+ * How long an exiting process waits for the thread to exit, in ms. The thread exits between two calls of SQLite. A thread that Node stops inside one returns
+ * into a JavaScript engine that is gone, and the SQLite from npm aborts the process.
+ */
 const EXIT_TIMEOUT = 10_000
 
 export interface ThreadData {

@@ -23,7 +23,7 @@ port.on('message', (message: WorkerMessage) => {
 })
 port.postMessage('ready')
 
-/** The process exits. Node would stop this thread without its exit listeners, and one of them keeps its store from being stopped inside SQLite. */
+/** The process exits, and waits for this thread: Node would stop it anywhere, also inside SQLite (heartbeat-thread.ts). */
 function exit(): void {
   const word = new Int32Array(exited)
   process.once('exit', () => {

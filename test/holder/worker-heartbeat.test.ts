@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
@@ -128,31 +128,32 @@ test('the thread keeps no process alive once all leases are released', async () 
 test('a process that ends while its thread is inside SQLite is not aborted', async () => {
   using here = place()
   const sign = fileURLToPath(`${here.url}.slow`)
-  const mutex = new URL('../../dist/store/file/exit-mutex.js', import.meta.url)
-  // From the sign on, each call of SQLite lasts until the process is about to end, and a moment longer. The thread that makes it leaves a file.
+  const database = new URL('../../dist/store/file/database.js', import.meta.url)
+  // From the sign on, each reading of the state by the thread lasts until the process is about to end, and a moment longer. The thread leaves a file.
   const preload = `import { existsSync, writeFileSync } from 'node:fs'
-    import { threadId, workerData } from 'node:worker_threads'
-    if (workerData instanceof SharedArrayBuffer) {
+    import { workerData } from 'node:worker_threads'
+    if (workerData?.pulse) {
+      const { FileDatabase } = await import(${JSON.stringify(database)})
       const { DatabaseSync } = await import('node:sqlite').catch(() => import(${JSON.stringify(import.meta.resolve('@photostructure/sqlite'))}))
-      const database = new DatabaseSync(':memory:')
-      const { ExitMutex } = await import(${JSON.stringify(mutex)})
-      const { lock } = ExitMutex.prototype
-      ExitMutex.prototype.lock = function (timeout) {
-        lock.call(this, timeout)
-        if (!existsSync(${JSON.stringify(sign)})) return
-        writeFileSync(${JSON.stringify(sign)} + threadId, '')
-        for (let left = 10_000; left > 0; left -= existsSync(${JSON.stringify(`${sign}.ending`)}) ? 100 : 0)
-          for (let i = 0; i < 100; i++) database.prepare('SELECT 1').get()
+      const other = new DatabaseSync(':memory:')
+      const { state } = FileDatabase.prototype
+      FileDatabase.prototype.state = function () {
+        if (existsSync(${JSON.stringify(sign)})) {
+          writeFileSync(${JSON.stringify(`${sign}.inside`)}, '')
+          for (let left = 10_000; left > 0; left -= existsSync(${JSON.stringify(`${sign}.ending`)}) ? 100 : 0)
+            for (let i = 0; i < 100; i++) other.prepare('SELECT 1').get()
+        }
+        return state.call(this)
       }
     }`
   const { ended } = child(
     here.url,
     { heartbeat: 'worker' },
-    `const { readdirSync, writeFileSync } = await import('node:fs')
+    `const { existsSync, writeFileSync } = await import('node:fs')
      await leases.request('k', () => {})
      writeFileSync(${JSON.stringify(sign)}, '')
-     const inside = () => readdirSync(${JSON.stringify(dirname(sign))}).filter(name => /slow\\d+$/.test(name))
-     while (inside().length < 2) await pause(5) // its own store's, and that of the heartbeat
+     await leases.request('k', () => {}) // the thread reads it
+     while (!existsSync(${JSON.stringify(`${sign}.inside`)})) await pause(5)
      writeFileSync(${JSON.stringify(`${sign}.ending`)}, '')`,
     { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(preload)}` },
   )
