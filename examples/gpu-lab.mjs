@@ -3,6 +3,7 @@
 //
 //   node examples/gpu-lab.mjs
 import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -80,6 +81,7 @@ try {
   while ((await members()).length > 2);
   console.log(`lab-b was killed: ${(await members()).length} of 4 GPUs are left`)
 } finally {
-  for (const offering of hosts) offering.kill('SIGKILL')
+  // A killed process may still be writing until it has ended.
+  await Promise.all(hosts.map(offering => offering.kill('SIGKILL') && once(offering, 'exit')))
   rmSync(folder, { recursive: true, force: true })
 }

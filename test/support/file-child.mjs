@@ -82,7 +82,10 @@ const calls = {
   /** Leaves everything open and disconnects: the process ends when nothing keeps it alive. */
   async leave() {
     store.read(after, { wait: new AbortController().signal }).catch(() => {})
-    store.append(new TextEncoder().encode('last'), after).then(() => process.stdout.write('answered'))
+    store.append(new TextEncoder().encode('last'), after).then(
+      () => process.stdout.write('answered'),
+      ({ reason }) => process.stdout.write(reason),
+    )
     process.disconnect()
   },
 }

@@ -185,7 +185,7 @@ export class FileDatabase {
       const waited = this.#clock.now() - began
       if (waited >= timeout) throw stuck(this.path, waited)
       if (tries < 20) await new Promise<void>(resolve => this.#clock.soon(resolve))
-      else await pause(this.#clock, tries < 500 ? 1 : 10)
+      else await pause(this.#clock, tries < 500 ? 1 : 10, undefined, { ref: true }) // the process must not end before its call
     }
   }
 

@@ -37,7 +37,7 @@ export async function loadEngine(engines: readonly string[] = ENGINES): Promise<
   const causes: unknown[] = []
   for (const name of engines) {
     try {
-      const engine = await import(name)
+      const engine = name.startsWith('node:') ? builtin(name) : await import(name)
       mustBeOnly(name)
       return engine
     } catch (cause) {
@@ -51,6 +51,19 @@ export async function loadEngine(engines: readonly string[] = ENGINES): Promise<
       'use Node 22.13 or later, or run npm install @photostructure/sqlite@1',
     { cause: causes.at(-1) },
   )
+}
+
+/** Loads a module of Node without its warning that SQLite is experimental: it would be on the stderr of every program. */
+function builtin(name: string): Engine {
+  const { emitWarning } = process
+  process.emitWarning = () => {}
+  try {
+    const engine = process.getBuiltinModule(name)
+    if (engine === undefined) throw new Error(`this Node has no ${name}`)
+    return engine as unknown as Engine
+  } finally {
+    process.emitWarning = emitWarning
+  }
 }
 
 /** Each copy of SQLite knows only its own locks. Closing a file in one of them would release the locks of the other, and two processes could own a log. */

@@ -1,13 +1,13 @@
 /**
  * The folder with the segments and snapshots of a log, as far as the store uses it. The tests put a simulated disk in its place, which fails and loses power.
  *
- * All calls but those that open a file run on the pool of Node, so that the event loop never waits for a disk. A write is durable when it returns: with O_DSYNC where the system has it,
- * else by a sync after it.
+ * All calls run on the pool of Node, so that the event loop never waits for a disk. Look-ups of names run there as well, but on half of its threads at most, so
+ * that those which hang delay no append. A write is durable when it returns: with O_DSYNC where the system has it, else by a sync after it.
  */
 import { close, constants, fdatasync, fstat, fsync, open, read, readdir, rename, unlink, write } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { openPrivately } from '../../private-file.ts'
+import { openPrivatelyOnPool } from '../../private-file.ts'
 
 export interface LogFile {
   size(): Promise<number>
@@ -64,7 +64,7 @@ export class DiskFolder implements LogFolder {
 
   async open(name: string): Promise<LogFile | undefined> {
     try {
-      return new DiskFile(openPrivately(join(this.#path, name), O_RDWR | O_DSYNC))
+      return new DiskFile(await openPrivatelyOnPool(join(this.#path, name), O_RDWR | O_DSYNC))
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
       throw error
@@ -73,7 +73,7 @@ export class DiskFolder implements LogFolder {
 
   async create(temporaryName: string): Promise<NewLogFile> {
     const path = join(this.#path, temporaryName)
-    return new NewDiskFile(openPrivately(path, O_WRONLY | O_CREAT | O_EXCL), path, this.#path)
+    return new NewDiskFile(await openPrivatelyOnPool(path, O_WRONLY | O_CREAT | O_EXCL), path, this.#path)
   }
 
   async remove(name: string): Promise<void> {

@@ -56,7 +56,7 @@ export class FileUsers {
       const over = this.#clock.now() - began >= timeout
       const refusal = await this.#database.read(() => this.#refusal(over))
       if (refusal) throw refusal
-      await pause(this.#clock, 5) // a process is just opening or closing the file
+      await pause(this.#clock, 5, undefined, { ref: true }) // a process is just opening or closing the file
     }
   }
 

@@ -208,6 +208,20 @@ describe('several processes on one file', () => {
     expect(await store.read(START)).toMatchObject({ records: [{ position: { index: 1 } }] })
   })
 
+  test('an append that waits for another process keeps its process alive', async () => {
+    await using folder = await Folder.make()
+    await using other = new Child()
+    await using child = new Child()
+    await child.ask('open', { path: folder.path, timeout: 300 })
+    await other.ask('beginTransaction', folder.path)
+    const output: Buffer[] = []
+    child.process.stdout!.on('data', chunk => output.push(chunk))
+    const exited = once(child.process, 'close')
+    child.ask('leave').catch(() => {})
+    expect((await exited)[0]).toBe(0)
+    expect(Buffer.concat(output).toString()).toBe('busy')
+  })
+
   test('what a killed process was writing is removed when the log is opened, and what a living one writes is not', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
