@@ -94,10 +94,10 @@ export class FileLog {
   /** Finds the end of the log. With the lock. */
   async #load(): Promise<void> {
     const { log } = this.#database.state()
+    await this.#removeTemporary() // first: they may have the names that are used next
     await this.#segments.load(log, acknowledgedIn(this.#path), this.#users!.hadUsers())
     this.#headFile = new HeadFile(`${this.#path}-head`)
     await this.#headFile.publish(this.#segments.head)
-    await this.#removeTemporary()
   }
 
   /** Removes what killed processes were writing. A file is named after the row of its process; 0 is that of a process that opens the log, with the lock. */
