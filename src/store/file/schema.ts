@@ -44,7 +44,7 @@ export function checkVersion(path: string, version: number): void {
     const message = `${path} was written by a newer Leasehold (format ${version}; this one knows ${VERSION}): use that one`
     throw new LeaseError('UNSUPPORTED', message, { reason: 'newer', facts })
   }
-  const message = `${path} was written by an earlier build of Leasehold (format ${version}; this one knows ${VERSION} only): it was left as it is. Choose another file, or use that build`
+  const message = `${path} was written by an earlier build of Leasehold (format ${version}; this one knows ${VERSION} only): it was left as it is. Copy its leases with leasehold backup of that build and leasehold restore of this one, or choose another file`
   throw new LeaseError('UNSUPPORTED', message, { reason: 'older', facts })
 }
 

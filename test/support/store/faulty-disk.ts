@@ -18,7 +18,13 @@ export interface Faults {
   dying: number
   /** No file can grow. */
   full: boolean
+  /** The process dies when it is here for the `count`th time. */
+  dieAt: { readonly place: string; count: number } | undefined
 }
+
+/** What is done with the folder, in the order in which a file is made, gets its name, is written to and removed. */
+export const DISK_STEPS = ['create', 'fill', 'sync file', 'rename', 'sync folder', 'write', 'remove'] as const
+type DiskStep = (typeof DISK_STEPS)[number]
 
 interface Contents {
   /** As the system remembers it. */
@@ -29,7 +35,7 @@ interface Contents {
 export class Died extends Error {}
 
 export class FaultyDisk implements LogFolder {
-  readonly faults: Faults = { failing: 0, dying: 0, full: false }
+  readonly faults: Faults = { failing: 0, dying: 0, full: false, dieAt: undefined }
   readonly #chance: Chance
   #files = new Map<string, Contents>()
   #durableNames = new Map<string, Contents>()
@@ -87,31 +93,35 @@ export class FaultyDisk implements LogFolder {
           this.#live()
           return contents.bytes.copy(into, 0, at)
         },
-        write: async (bytes, at) => {
-          this.#write(contents, bytes, at)
-          contents.durable = Buffer.from(contents.bytes)
-        },
+        write: async (bytes, at) =>
+          this.#step('write', () => {
+            this.#write(contents, bytes, at)
+            // Only what was written now: what an earlier write that failed has left may still be lost.
+            const length = Math.max(contents.durable.length, at + bytes.length)
+            contents.durable = Buffer.concat([contents.durable, Buffer.alloc(length - contents.durable.length)])
+            contents.durable.set(bytes, at)
+          }),
         close: async () => {},
       }
     )
   }
 
   async create(temporaryName: string): Promise<NewLogFile> {
-    this.#live()
     const contents = { bytes: Buffer.alloc(0), durable: Buffer.alloc(0) }
     let name = temporaryName
-    this.#files.set(name, contents)
+    this.#step('create', () => this.#files.set(name, contents))
     return {
-      write: async (bytes, at) => this.#write(contents, bytes, at),
+      write: async (bytes, at) => this.#step('fill', () => this.#write(contents, bytes, at)),
       keep: async kept => {
-        this.#mayDie()
-        contents.durable = Buffer.from(contents.bytes)
-        this.#mayDie()
-        this.#files.delete(name)
-        this.#files.set(kept, contents)
-        name = kept
-        this.#mayDie()
-        this.#durableNames = new Map(this.#files)
+        this.#step('sync file', () => {
+          contents.durable = Buffer.from(contents.bytes)
+        })
+        this.#step('rename', () => {
+          this.#files.delete(name)
+          this.#files.set(kept, contents)
+          name = kept
+        })
+        await this.sync()
       },
       drop: async () => {
         if (name === temporaryName) this.#files.delete(name)
@@ -120,13 +130,13 @@ export class FaultyDisk implements LogFolder {
   }
 
   async remove(name: string): Promise<void> {
-    this.#mayDie()
-    this.#files.delete(name)
+    this.#step('remove', () => this.#files.delete(name))
   }
 
   async sync(): Promise<void> {
-    this.#mayDie()
-    this.#durableNames = new Map(this.#files)
+    this.#step('sync folder', () => {
+      this.#durableNames = new Map(this.#files)
+    })
   }
 
   #write(contents: Contents, bytes: Uint8Array, at: number): void {
@@ -148,9 +158,17 @@ export class FaultyDisk implements LogFolder {
     if (fails) throw Object.assign(new Error('the disk failed'), { code: 'EIO' })
   }
 
-  #mayDie(): void {
+  #step(step: DiskStep, work: () => void): void {
     this.#live()
-    if (this.#chance() < this.faults.dying) this.#die()
+    if (step !== 'write' && step !== 'fill' && this.#chance() < this.faults.dying) this.#die() // writes die half-way
+    this.#reach(`before ${step}`)
+    work()
+    this.#reach(`after ${step}`)
+  }
+
+  #reach(place: string): void {
+    const { dieAt } = this.faults
+    if (dieAt?.place === place && --dieAt.count === 0) this.#die()
   }
 
   #die(): never {
