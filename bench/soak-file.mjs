@@ -53,4 +53,4 @@ for (let cycle = 1; cycle <= cycles; cycle++) {
   const seconds = Math.round((performance.now() - began) / 1_000)
   console.log(`${cycle} cycles in ${seconds} s: ${killed} processes killed, ${ended} ended first, ${records} records, none lost`)
 }
-console.log(`${skipped} times records that no process was told of were trimmed before they were read here.`)
+console.log(`${skipped} times records without an acknowledgement were trimmed before they were read here.`)

@@ -17,7 +17,7 @@ const { path, own, step, when, count = 1, name = String(process.pid) } = JSON.pa
 const kinds = new Map()
 let left = count
 
-/** What a call is for: a segment or a snapshot that is being made, one that has its name, the folder, PATH-head. Undefined: no call of the log. */
+/** Returns what a call is for: a segment or a snapshot that is being made, one that has its name, the folder, PATH-head. Undefined: no call of the log. */
 function kindOf(file) {
   const known = basename(file)
   if (known.startsWith('segment-')) return 'segment'
