@@ -82,7 +82,12 @@ let saved = 0
 
 async function load({ position: at, bytes }) {
   const chunks = []
-  for await (const chunk of bytes) chunks.push(chunk)
+  try {
+    for await (const chunk of bytes) chunks.push(chunk)
+  } catch (error) {
+    if (!/two newer snapshots/.test(error.message)) throw error
+    return load(await store.newest()) // another process has saved them meanwhile
+  }
   hash = Buffer.concat(chunks).toString()
   position = at
   saved = at.index
