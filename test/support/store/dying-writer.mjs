@@ -74,7 +74,7 @@ function say(...words) {
   writeSync(1, `${words.join(' ')}\n`)
 }
 
-const store = new FileStore({ path, ...(own && { own: { name: 'owner' } }) })
+const store = new FileStore({ path, timeout: 120_000, ...(own && { own: { name: 'owner' } }) })
 const { snapshot } = await store.open()
 let position = { index: 0, nonce: 0n }
 let hash = ''
