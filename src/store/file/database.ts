@@ -19,13 +19,19 @@ export interface FileDatabaseOptions {
   readonly clock: Clock
   /** How long, in ms, other processes may keep the file locked. */
   readonly timeout: number
+  /** Called now and then while another process has the lock. */
+  readonly onWait?: () => void
 }
+
+/** Attempts to get the lock between two calls of `onWait`. */
+const TELL = 4
 
 export class FileDatabase {
   readonly path: string
   readonly #db: Database
   readonly #clock: Clock
   readonly #timeout: number
+  readonly #onWait: (() => void) | undefined
   readonly #statements = new Map<string, Statement>()
   /** Identifies the file: another file may be put at its path while it is open here. */
   readonly #inode: number
@@ -33,10 +39,11 @@ export class FileDatabase {
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
 
-  constructor({ path, engine, clock, timeout }: FileDatabaseOptions) {
+  constructor({ path, engine, clock, timeout, onWait }: FileDatabaseOptions) {
     this.path = path
     this.#clock = clock
     this.#timeout = timeout
+    this.#onWait = onWait
     this.#db = new engine.DatabaseSync(path, { timeout: 0 })
     this.#inode = statSync(path).ino
   }
@@ -172,7 +179,10 @@ export class FileDatabase {
     return (made as { sql: string }[]).map(({ sql }) => sql)
   }
 
-  /** Retries at once first, since an append is short. Later retries pause only briefly: a process that started to wait later would otherwise always win. */
+  /**
+   * Retries at once first, since an append is short. Later retries pause only briefly: a process that started to wait later would otherwise always win. A process
+   * that appends without a pause would win as well: it is told to make one.
+   */
   async #retryWhileBusy<T>(attempt: () => T, timeout = this.#timeout): Promise<T> {
     const began = this.#clock.now()
     for (let tries = 0; ; tries++) {
@@ -184,6 +194,7 @@ export class FileDatabase {
       }
       const waited = this.#clock.now() - began
       if (waited >= timeout) throw stuck(this.path, waited)
+      if (tries % TELL === 0 && tries >= 20) this.#onWait?.()
       if (tries < 20) await new Promise<void>(resolve => this.#clock.soon(resolve))
       else await pause(this.#clock, tries < 500 ? 1 : 10, undefined, { ref: true }) // the process must not end before its call
     }

@@ -4,16 +4,19 @@
  * It is written after each append and never synced, so after a power loss it may be old. A log that ends before this position has lost its tail; one that ends
  * after it is intact. Processes that read without the lock read up to this position, and are woken by its change.
  */
-import { closeSync, constants, readSync, write } from 'node:fs'
+import { closeSync, constants, readSync, write, writeSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
 import { mustBePrivate, openPrivately } from '../../private-file.ts'
 import type { Position } from '../../store.ts'
 
 const LENGTH = 20
+/** Behind the position: bits that a process changes while it waits for the lock, so that the one that appends lets it have its turn. */
+const WAITING = 8
 
 export class HeadFile {
   readonly #file: number
   readonly #record = Buffer.alloc(LENGTH)
+  readonly #waiting = Buffer.alloc(WAITING)
   #closed = false
 
   constructor(path: string) {
@@ -43,6 +46,18 @@ export class HeadFile {
     this.#record.writeBigUInt64LE(nonce, 8)
     this.#record.writeUInt32LE(crc32(this.#record.subarray(0, LENGTH - 4)), LENGTH - 4)
     return new Promise(resolve => write(this.#file, this.#record, 0, LENGTH, 0, () => resolve()))
+  }
+
+  /** Tells the processes that append that this one waits for the lock. */
+  markWaiting(bits: bigint): void {
+    if (this.#closed) return
+    this.#waiting.writeBigUInt64LE(bits)
+    writeSync(this.#file, this.#waiting, 0, WAITING, LENGTH)
+  }
+
+  /** What the last process that waited for the lock has written. */
+  waiting(): bigint {
+    return readSync(this.#file, this.#waiting, 0, WAITING, LENGTH) < WAITING ? 0n : this.#waiting.readBigUInt64LE()
   }
 
   close(): void {

@@ -5,7 +5,7 @@
  */
 import { lstatSync, truncateSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { type Clock, systemClock } from '../../clock.ts'
+import { type Clock, pause, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate, mustBePrivateFolder } from '../../private-file.ts'
 import type { Appended, LogRecord, Opened, Position, Read, Rejected, Snapshot } from '../../store.ts'
@@ -20,6 +20,9 @@ import { SegmentLog } from './segment-log.ts'
 import { TEMPORARY } from './segment-maker.ts'
 import { SnapshotFiles } from './snapshot-files.ts'
 import { FileUsers } from './users.ts'
+
+/** For how long, in ms, this process does not take the lock again if another one waits for it. Those that wait try about every millisecond. */
+const YIELD = 3
 
 export interface FileLogOptions {
   readonly path: string
@@ -42,6 +45,10 @@ export class FileLog {
   #database!: FileDatabase
   #users: FileUsers | undefined
   #headFile: HeadFile | undefined
+  /** What the last process that waited for the lock has written, as far as this one has seen or written it. */
+  #waiting = 0n
+  /** Until when this process leaves the lock to others. */
+  #yieldUntil = 0
   #epoch = 0
   /** Records up to this index may be trimmed. */
   #floor = 0
@@ -68,7 +75,7 @@ export class FileLog {
       readHeader(path, () => acknowledgedIn(path))
       mustBePrivateFiles(path)
       this.#createFile()
-      const database = new FileDatabase({ path, engine, clock, timeout })
+      const database = new FileDatabase({ path, engine, clock, timeout, onWait: () => this.#tellThatWaits() })
       this.#database = database
       await database.recognize(acknowledgedIn(path))
       // From here on the file is known to be ours.
@@ -107,7 +114,9 @@ export class FileLog {
       if (name.endsWith(TEMPORARY) && !living.has(Number(name.split('-')[1]))) await this.#folder.remove(name)
   }
 
-  append(bytes: Uint8Array, after: Position): Promise<Appended> {
+  async append(bytes: Uint8Array, after: Position): Promise<Appended> {
+    const rest = this.#yieldUntil - this.#clock.now()
+    if (rest > 0) await pause(this.#clock, rest, undefined, { ref: true })
     return this.#database.locked(async () => {
       if (this.#own === undefined) await this.#catchUp()
       else if (this.#segments.isBroken) await this.#segments.catchUp(this.#segments.head.index)
@@ -118,8 +127,22 @@ export class FileLog {
       const missed = gap === 0 ? NOTHING : await this.#segments.read(after, head.index)
       const position = await this.#segments.append(bytes, this.#clock.bits())
       await this.#publish(position)
+      if (this.#own === undefined) this.#yieldIfOthersWait()
       return missed?.length === gap ? { kind: 'appended', position, missed } : { kind: 'behind', position }
     })
+  }
+
+  #tellThatWaits(): void {
+    this.#waiting = this.#clock.bits()
+    this.#headFile?.markWaiting(this.#waiting)
+  }
+
+  /** A process that appends one record after the other would otherwise always have the lock. */
+  #yieldIfOthersWait(): void {
+    const waiting = this.#headFile!.waiting()
+    if (waiting === this.#waiting) return
+    this.#waiting = waiting
+    this.#yieldUntil = this.#clock.now() + YIELD
   }
 
   /** With the lock of a shared log. */

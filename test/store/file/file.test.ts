@@ -224,6 +224,29 @@ describe('a store in a file', () => {
   })
 })
 
+test('a process that appends one record after the other lets another one have its turn', async () => {
+  await using place = await folder()
+  await using greedy = new FileStore({ path: place.path })
+  await using other = new FileStore({ path: place.path })
+  let { head } = await greedy.open()
+  await other.open()
+  let isOver = false
+  let waiting: Promise<unknown> | undefined
+  // Without a pause between two appends, no other process would find the lock free before the last one.
+  let appends = 0
+  for (; appends < 1_000 && !isOver; appends++) {
+    const appending = greedy.append(Uint8Array.of(2), head)
+    waiting ??= other.append(Uint8Array.of(1), START).finally(() => {
+      isOver = true
+    })
+    const answer = await appending
+    if (answer.kind !== 'appended' && answer.kind !== 'behind') throw new Error(answer.kind)
+    head = answer.position
+  }
+  await waiting
+  expect(appends).toBeLessThan(1_000)
+})
+
 describe('a disk that stalls', () => {
   test('does not stop the loop: an owner renews in memory, and the append is answered when the disk goes on', async () => {
     await using made = await folder()
