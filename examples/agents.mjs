@@ -9,7 +9,7 @@ import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { connect } from '../dist/index.js'
+import { connect } from 'leasehold'
 
 const [role, url] = process.argv.slice(2)
 

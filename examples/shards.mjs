@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { connect } from '../dist/index.js'
+import { connect } from 'leasehold'
 
 const PARTITIONS = 12
 const MESSAGES = 40

@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { connect } from '../dist/index.js'
+import { connect } from 'leasehold'
 
 const [role, url] = process.argv.slice(2)
 

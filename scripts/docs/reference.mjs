@@ -299,7 +299,11 @@ async function settings() {
       table(
         ['flag', 'in the file, below `serve`', ''],
         [
-          ...flags.map(option => [cell(`\`${option.flags}\``), `\`${option.attributeName()}\``, cell(option.description)]),
+          ...flags.map(option => [
+            cell(`\`${option.flags}\``),
+            option.long === '--port' ? 'none: use `listen`' : `\`${option.attributeName()}\``,
+            cell(option.description),
+          ]),
           ['none', '`moveTo`', 'stores to which a key with `admin` may move the leases'],
           ['none', '`checkCommands`', 'commands that health checks may run, by name ([registry](../registry.md#on-a-server))'],
           ['none', '`limits`', 'numbers, below'],

@@ -2,7 +2,10 @@
 
 /** By the words of the command. */
 export const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
-  serve: ['leasehold serve', 'leasehold serve --store postgres://db/leases --listen 0.0.0.0:7420 --tls-cert cert.pem --tls-key key.pem'],
+  serve: [
+    'leasehold serve --port 8200',
+    'leasehold serve --store postgres://db/leases --listen 0.0.0.0:7420 --tls-cert cert.pem --tls-key key.pem',
+  ],
   run: [
     'leasehold run jobs/nightly -- ./nightly.sh',
     'leasehold run jobs/nightly --no-wait --skip-ok -- ./nightly.sh     # cron on three machines: one runs it, the others exit with 0',
@@ -10,7 +13,7 @@ export const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
     "leasehold run ports --slots 3000-3009 -- sh -c 'exec serve --port $LEASEHOLD_SLOT'",
   ],
   elect: ['leasehold elect scheduler -- ./scheduler', 'leasehold elect scheduler --ttl 5s --priority 10 -- ./scheduler'],
-  demo: ['leasehold demo', 'leasehold demo --listen 127.0.0.1:7500'],
+  demo: ['leasehold demo', 'leasehold demo --port 7500'],
   ls: ['leasehold ls', 'leasehold ls jobs --json'],
   show: ['leasehold show jobs/nightly', 'leasehold show 1042'],
   watch: ['leasehold watch jobs', 'leasehold watch --after 1200 --json'],

@@ -54,12 +54,10 @@ export function parseError({ message: raw, code }: CommanderError, argv: readonl
       const word = /'(.*)'/.exec(first)?.[1] ?? ''
       const option = word.split('=')[0]!
       const after = RUNS_COMMAND.test(command.usage()) ? ' Options of the command that is run come after --.' : ''
-      const near =
-        meant ??
-        nearestOf(
-          option,
-          [...command.options, ...root.options].map(({ long }) => long ?? ''),
-        )
+      // Without the dashes, which all options share: --port is not nearly --host.
+      const names = [...command.options, ...root.options].map(({ long }) => long?.slice(2) ?? '')
+      const nearest = nearestOf(option.replace(/^-+/, ''), names)
+      const near = nearest === undefined ? undefined : `--${nearest}`
       if (near === undefined) return usageError(`${nameOf(command)} has no option ${option}`, `To see its options, run: ${help}${after}`)
       return usageError(
         `${nameOf(command)} has no option ${option}. Did you mean ${near}?`,

@@ -59,20 +59,21 @@ describeWith([programs['redis-cli']], 'the redis-cli commands of README.md', () 
   })
 })
 
-test('package.json has the two commands for a fresh clone', () => {
+test('package.json has the commands for a fresh clone', () => {
   const { scripts } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
     scripts: Record<string, string>
   }
   expect(new Set(snippet('npm start').match(/^npm (\w+)/gm))).toEqual(new Set(['npm start', 'npm test']))
-  expect(Object.keys(scripts)).toEqual(expect.arrayContaining(['start', 'test']))
+  expect(Object.keys(scripts)).toEqual(expect.arrayContaining(['start', 'test', 'leasehold']))
 })
 
-test('README.md says why first, then shows, compares, limits and promises', () => {
+test('README.md begins with a quick start, says why, then shows, compares, limits and promises', () => {
   const text = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
   const headings = [...text.matchAll(/^## (.*)$/gm)].map(([, heading]) => heading)
   const order = [
+    'Quick start',
     'Why',
-    'Five lines, no server',
+    'The library',
     'The same from the shell',
     'See it',
     'Which store',

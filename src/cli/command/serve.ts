@@ -76,6 +76,7 @@ export function serve(program: Command): void {
       'Serves a store over HTTP and RESP on one port, with a web page at /. A server owns its data file: commands that open the file connect to the server instead. INT or TERM stop it.',
     )
     .option('--listen <address>', 'host:port, or a port of 127.0.0.1; may be repeated (default: 127.0.0.1:7420)', collect)
+    .option('--port <number>', 'a port of 127.0.0.1: the same as --listen <number>')
     .option('--socket <path>', 'a unix socket')
     .option('--socket-mode <mode>', 'who may use the socket: 0600 this user, 0660 its group too, 0666 all users (default: 0600)')
     .option('--tls-cert <file>', 'TLS certificate (PEM); HUP reads it again')
@@ -103,11 +104,24 @@ export function serve(program: Command): void {
       collect,
     )
     .option('--command-checks', 'allow the check commands that the configuration file defines')
-    .action(async (flags: ServeSettings, self: Command) => {
+    .action(async ({ port, ...rest }: ServeSettings & PortFlag, self: Command) => {
       const input = commandInput(self)
+      const flags = withPort(rest, port)
       const options = { ...fromConfiguration(input), ...flags }
       await serveUntilStopped(input, options, errorAttribution(input, options, flags))
     })
+}
+
+export interface PortFlag {
+  readonly port?: string
+}
+
+/** `--port N` is one more address to listen on. */
+export function withPort<T extends Pick<ServeSettings, 'listen'>>(flags: T, port: string | undefined): T {
+  if (port === undefined) return flags
+  if (!/^\d{1,5}$/.test(port) || Number(port) > 65_535)
+    throw usageError(`--port is a number from 0 to 65535, not ${port}`, 'For another host than 127.0.0.1, write: --listen HOST:PORT')
+  return { ...flags, listen: [...(flags.listen ?? []), port] }
 }
 
 /** Runs `work`, which uses the named options. A mistake in them is a configuration error, unless one of them was given as a flag. */

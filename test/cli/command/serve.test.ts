@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
+import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { eventually, Place, program, type Running } from '../../support/cli.ts'
@@ -227,11 +228,22 @@ test('a mistake in a flag is 64, and one in the environment or the file is 78 wi
   expect(named.map(({ code }) => code)).toEqual([78, 78, 78])
 })
 
+test('npm start -- --port serves on that port, and on no other if it is taken', async () => {
+  await using here = new Place()
+  const start = fileURLToPath(new URL('../../../scripts/start.mjs', import.meta.url))
+  const first = here.spawn(process.execPath, [start, '--port', '0', '--store', 'memory:'])
+  const [, port] = await first.printed(/http:\/\/127\.0\.0\.1:(\d+)\//)
+  const second = await here.spawn(process.execPath, [start, `--port=${port}`, '--store', 'memory:']).finished
+  expect(second.code).not.toBe(0)
+  expect(second.stderr).toContain(port)
+  first.process.kill('SIGINT')
+  expect((await first.finished).code).toBe(0)
+})
+
 test('npm start serves the default store on the next free port', async () => {
   await using here = new Place()
   const npm = spawnSync('npm', ['--version']).status === 0
   expect(npm).toBe(true)
-  const { fileURLToPath } = await import('node:url')
   const server = here.spawn(process.execPath, [fileURLToPath(new URL('../../../scripts/start.mjs', import.meta.url))])
   const [, page] = await server.printed(/(http:\/\/127\.0\.0\.1:\d+\/)/)
   expect((await fetch(`${page}healthz`)).status).toBe(200)
