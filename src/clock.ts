@@ -8,6 +8,7 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { uptime } from 'node:os'
+import { clearTimeout as systemClearTimeout, setImmediate as systemSetImmediate, setTimeout as systemSetTimeout } from 'node:timers'
 
 export { chainAbort, unlessAborted, whenAborted } from './abort.ts'
 
@@ -39,6 +40,20 @@ export interface RearmableTimer {
   cancel(): void
   keepAlive?(alive: boolean): void
 }
+
+/**
+ * The functions of the system, captured when this module is loaded. Test runners replace them (`vi.useFakeTimers()`): leases would never be renewed, and
+ * calls would wait for timers that do not fire. A test moves the time of leases with a clock of its own.
+ */
+const system = {
+  setTimeout: systemSetTimeout,
+  clearTimeout: systemClearTimeout,
+  setImmediate: systemSetImmediate,
+  hrtime: process.hrtime,
+  wall: Date.now,
+}
+export const microtask: (then: () => void) => void = globalThis.queueMicrotask
+export const nextTick: (then: () => void) => void = process.nextTick
 
 /** `setTimeout` above 2^31-1 ms fires at once. */
 const LONGEST_TIMEOUT = 2_147_483_647
@@ -79,7 +94,7 @@ class SystemClock implements Clock {
   #boot: string | undefined
 
   now(): number {
-    const [seconds, nanos] = process.hrtime()
+    const [seconds, nanos] = system.hrtime()
     return seconds * 1_000 + nanos / 1e6
   }
 
@@ -88,7 +103,7 @@ class SystemClock implements Clock {
   }
 
   wall(): number {
-    return Date.now()
+    return system.wall()
   }
 
   boot(): string {
@@ -107,11 +122,14 @@ class SystemClock implements Clock {
   after(ms: number, then: () => void, { ref = false }: { readonly ref?: boolean } = {}): () => void {
     let timer: NodeJS.Timeout
     const set = (left: number) => {
-      timer = left > LONGEST_TIMEOUT ? setTimeout(set, LONGEST_TIMEOUT, left - LONGEST_TIMEOUT) : setTimeout(then, Math.max(0, left))
+      timer =
+        left > LONGEST_TIMEOUT
+          ? system.setTimeout(set, LONGEST_TIMEOUT, left - LONGEST_TIMEOUT)
+          : system.setTimeout(then, Math.max(0, left))
       if (!ref) timer.unref()
     }
     set(ms)
-    return () => clearTimeout(timer)
+    return () => system.clearTimeout(timer)
   }
 
   standing(ms: number, then: () => void): RearmableTimer {
@@ -119,7 +137,7 @@ class SystemClock implements Clock {
   }
 
   soon(then: () => void): void {
-    setImmediate(then)
+    system.setImmediate(then)
   }
 }
 
@@ -132,16 +150,16 @@ class StandingTimer implements RearmableTimer {
   }
 
   #set(left: number, then: () => void): NodeJS.Timeout {
-    if (left <= LONGEST_TIMEOUT) return setTimeout(then, left)
+    if (left <= LONGEST_TIMEOUT) return system.setTimeout(then, left)
     const rest = () => {
       this.#timer = this.#set(left - LONGEST_TIMEOUT, then)
       this.keepAlive(this.#alive)
     }
-    return setTimeout(rest, LONGEST_TIMEOUT)
+    return system.setTimeout(rest, LONGEST_TIMEOUT)
   }
 
   cancel(): void {
-    clearTimeout(this.#timer)
+    system.clearTimeout(this.#timer)
   }
 
   keepAlive(alive: boolean): void {
@@ -203,7 +221,7 @@ export function afterReading(clock: Clock, ms: number, then: () => void, options
 
 /** One turn of the real event loop, in which all promises that can settle do. For clocks that are moved by hand. */
 export function turn(): Promise<void> {
-  return new Promise(resolve => setImmediate(resolve))
+  return new Promise(resolve => system.setImmediate(resolve))
 }
 
 /** A wall-clock reading as people write it. */

@@ -6,10 +6,15 @@ import type { Clock } from './clock.ts'
 
 const LONGEST_TIMEOUT = 2_147_483_647
 
+/** Captured when this module is loaded, because test runners replace them (clock.ts). */
+const { setTimeout, clearTimeout } = globalThis
+const monotonic = performance.now.bind(performance)
+const wall = Date.now
+
 export const webClock: Clock = {
-  now: () => performance.now(),
-  uptime: () => performance.now(),
-  wall: () => Date.now(),
+  now: monotonic,
+  uptime: monotonic,
+  wall,
   boot: () => '',
   random: () => Math.random(),
   bits: () => crypto.getRandomValues(new BigUint64Array(1))[0]!,

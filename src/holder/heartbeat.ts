@@ -3,7 +3,7 @@
  * one timer and is renewed by one message, so a hundred thousand leases cost ten timers.
  */
 import { BACKOFF, jittered, pauseAfter } from '../backoff.ts'
-import type { Clock } from '../clock.ts'
+import { type Clock, microtask } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { ClockWatch, LATE } from './clock-watch.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
@@ -310,7 +310,7 @@ export class Heartbeat {
   /** Renews at once, in one message with all others of this turn. Retried until answered or over. */
   renewNow(held: HeldLease, failures = 0): void {
     if (this.#lessorIsOver) return
-    if (this.#urgent.size === 0) queueMicrotask(() => this.#renewUrgent(failures))
+    if (this.#urgent.size === 0) microtask(() => this.#renewUrgent(failures))
     this.#urgent.add(held)
   }
 

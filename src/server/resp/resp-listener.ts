@@ -1,5 +1,6 @@
 /** The RESP wire: all RESP connections of a server. At the end of each turn of the event loop, it writes what is ready, with one write per connection. */
 import type { Socket } from 'node:net'
+import { nextTick } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { type ByteLink, type ByteLinkEnd, linkOver } from '../../wire/resp/link.ts'
 import { RespWriter } from '../../wire/resp/writer.ts'
@@ -58,7 +59,7 @@ export class RespListener implements SessionHost {
 
   scheduleFlush(session: RespSession): void {
     // After all promises that can settle now, and before the next turn: a reply does not wait for a look at the sockets.
-    if (this.#toFlush.size === 0) process.nextTick(this.#flush)
+    if (this.#toFlush.size === 0) nextTick(this.#flush)
     this.#toFlush.add(session)
   }
 

@@ -6,7 +6,7 @@
  * again on the next connection, and watches continue where they were (subscriptions.ts). A backup ends with its connection.
  */
 import { setMaxListeners } from 'node:events'
-import { type Clock, pause, systemClock } from '../../clock.ts'
+import { type Clock, microtask, nextTick, pause, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { malformed } from '../../kernel/codec/form.ts'
 import type { Command } from '../../kernel/command.ts'
@@ -172,7 +172,7 @@ export class RemoteLessor implements Lessor {
   readonly #flushSoon = (): void => {
     if (this.#flushing) return
     this.#flushing = true
-    queueMicrotask(() => process.nextTick(this.#flush))
+    microtask(() => nextTick(this.#flush))
   }
 
   readonly #flush = (): void => {
