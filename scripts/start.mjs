@@ -40,7 +40,7 @@ function optionsOf(text) {
   return new Map([...text.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)( <\w+>)?/gm)].map(([, name, value]) => [name, value !== undefined]))
 }
 
-/** What is wrong with the words, or undefined. The program checks the values itself, except a port, which is tried most often. */
+/** Returns what is wrong with the words, or undefined. The program checks the values itself, except a port, which is tried most often. */
 function mistakeIn(words, options) {
   for (let i = 0; i < words.length; i++) {
     const [name, inline] = words[i].split(/=(.*)/s)
