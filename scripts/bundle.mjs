@@ -11,7 +11,7 @@ import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
-import { exportTargets, staticImports } from './packed-files.mjs'
+import { exportTargets, STARTED, staticImports } from './packed-files.mjs'
 
 const GUARD = /^(cli\/guard-process|guard\/(hook-answer|hook-event|patch-paths|host-process|token-file)|agent\/repository)\.js$/
 /** What `leasehold run` loads for a lease in a file is one part. */
@@ -19,12 +19,6 @@ const CORE = ['cli/program.js', 'cli/command/run.js', 'replica/replica.js', 'sto
 
 /** Which package a module belongs to, by its path. */
 const PACKAGE = /^(.*\/node_modules\/((?:@[^/]+\/)?[^/]+))\//
-
-/** Files that are started by their address, and the modules that start them. */
-const STARTED = {
-  'connect/heartbeat-worker.js': 'connect/heartbeat-thread.js',
-  'cli/certify/writer.js': 'cli/certify/fault.js',
-}
 
 /** Bundles `input` into `dist`. `into` is the folder of the parts. Returns the folders of the packages that are inside, by name. */
 async function bundle(dist, input, { into, platform, output }) {
@@ -52,7 +46,9 @@ async function bundle(dist, input, { into, platform, output }) {
           if (PACKAGE.test(id) || !code.includes('import.meta.url') || inDist(id) === 'cli/main.js') return null
           const address = Object.values(STARTED).includes(inDist(id)) ? `library/${inDist(id)}` : inDist(id)
           const up = relative(into, '.').split(sep).join('/')
-          return { code: code.replaceAll('import.meta.url', `new URL(${JSON.stringify(`${up}/${address}`)}, import.meta.url).href`) }
+          // Not `new URL('…', import.meta.url)`, which webpack and Vite take for a file to copy. In CommonJS that bundlers make, there is no address.
+          const moved = `((from) => from && new URL(${JSON.stringify(`${up}/${address}`)}, from).href)(import.meta.url)`
+          return { code: code.replaceAll('import.meta.url', moved) }
         },
       },
       {

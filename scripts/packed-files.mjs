@@ -8,8 +8,11 @@ import { dirname, join, relative } from 'node:path'
 
 const STATIC = /^\s*(?:import|export)\b[^'"`;]*?\bfrom\s*['"]([^'"\n]+)['"]|^\s*import\s*['"]([^'"\n]+)['"]/gm
 const DYNAMIC = /\bimport\(\s*['"]([^'"\n]+)['"]\s*\)/g
-/** `'./worker.js', import.meta.url`, and in the bundle `'./worker.js', new URL('../../store/file/file.js', import.meta.url)`. */
-const STARTED = /(?<!new URL\()['"](\.\.?\/[^'"\n]+\.js)['"],\s*(?:import\.meta\.url|new URL\(['"]([^'"\n]+)['"],\s*import\.meta\.url\))/g
+/** Files that are started by their address (below dist/library/), and the modules that start them. */
+export const STARTED = {
+  'connect/heartbeat-worker.js': 'connect/heartbeat-thread.js',
+  'cli/certify/writer.js': 'cli/certify/fault.js',
+}
 /** Only where a line begins: texts may contain the signs, too. */
 const COMMENTS = /^\s*\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm
 
@@ -45,9 +48,10 @@ export function loadableFiles(root) {
   const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
   const files = new Set()
   const packages = new Set()
-  const open = [...exportTargets(root, manifest), ...Object.values(manifest.bin)].map(path => join(path))
-  const add = (from, base, name) => {
-    const path = join(dirname(base), from.endsWith('.d.ts') ? name.replace(/\.(js|ts)$/, '.d.ts') : name)
+  const started = Object.keys(STARTED).map(path => join('dist/library', path))
+  const open = [...exportTargets(root, manifest), ...Object.values(manifest.bin), ...started].map(path => join(path))
+  const add = (from, name) => {
+    const path = join(dirname(from), from.endsWith('.d.ts') ? name.replace(/\.(js|ts)$/, '.d.ts') : name)
     if (!existsSync(join(root, path))) throw new Error(`${from} imports ${name}, which does not exist`)
     open.push(path)
   }
@@ -58,10 +62,8 @@ export function loadableFiles(root) {
     const text = readFileSync(join(root, path), 'utf8').replace(COMMENTS, '')
     const imported = [...text.matchAll(STATIC), ...text.matchAll(DYNAMIC)].map(([, from, bare]) => from ?? bare)
     for (const name of imported)
-      if (name.startsWith('.')) add(path, path, name)
+      if (name.startsWith('.')) add(path, name)
       else if (!name.startsWith('node:')) packages.add(name)
-    if (path.endsWith('.js'))
-      for (const [, name, base] of text.matchAll(STARTED)) add(path, base === undefined ? path : join(dirname(path), base), name)
   }
   return { files, packages }
 }

@@ -1,4 +1,5 @@
-/** Calls functions when this process, or this worker thread, exits. One listener serves all: Node warns of more than ten. */
+/** Calls functions when this process, or this worker thread, exits, and lets a thread exit. One listener serves all: Node warns of more than ten. */
+import type { MessagePort } from 'node:worker_threads'
 
 const calls = new Set<() => void>()
 let listening = false
@@ -9,4 +10,10 @@ export function atExit(call: () => void): () => void {
   if (!listening) process.once('exit', () => calls.forEach(each => void each()))
   listening = true
   return () => void calls.delete(call)
+}
+
+/** Closes the port to the main thread, so that this thread can exit. In Deno that port cannot be closed: the thread closes itself. */
+export function closePort(port: MessagePort): void {
+  if (typeof port.close === 'function') port.close()
+  else (globalThis as { close?: () => void }).close?.()
 }

@@ -1,4 +1,5 @@
 /** Starts the thread that renews leases while the main event loop is blocked (`heartbeat: 'worker'`). */
+import { existsSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
 import { atExit } from '../at-exit.ts'
 import { systemClock } from '../clock.ts'
@@ -72,7 +73,18 @@ export async function startWorkerHeartbeat(url: string, options: LeasesOptions &
   )
 }
 
+/** The address of this module. Undefined where a bundler made CommonJS of it. */
+const here = import.meta.url as string | undefined
+
 /** If this file runs from source, as in tests, the thread runs the built file. */
 function workerFile(): URL {
-  return new URL(import.meta.url.endsWith('.ts') ? '../../dist/connect/heartbeat-worker.js' : './heartbeat-worker.js', import.meta.url)
+  const file =
+    here === undefined
+      ? undefined
+      : new URL(here.endsWith('.ts') ? '../../dist/connect/heartbeat-worker.js' : './heartbeat-worker.js', here)
+  if (file !== undefined && existsSync(file)) return file
+  throw new LeaseError(
+    'UNSUPPORTED',
+    "heartbeat: 'worker' starts a thread from a file of the package, which is not in a bundle: declare leasehold as external in your bundler, or leave out heartbeat",
+  )
 }

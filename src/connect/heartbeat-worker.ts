@@ -1,5 +1,6 @@
 /** The heartbeat thread: opens the same store or server again, as another proposer, and renews leases while the main event loop is blocked. */
 import { parentPort, workerData } from 'node:worker_threads'
+import { closePort } from '../at-exit.ts'
 import { systemClock as clock } from '../clock.ts'
 import { BackupRenewer } from '../holder/backup-renewer.ts'
 import { LoopPulse, type WorkerMessage } from '../holder/worker-heartbeat.ts'
@@ -36,5 +37,5 @@ function exit(): void {
 async function close(): Promise<void> {
   renewer.close()
   await lessor[Symbol.asyncDispose]()
-  port.close()
+  closePort(port)
 }

