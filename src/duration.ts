@@ -25,8 +25,9 @@ export function milliseconds(duration: Duration, what: string): number {
 export function parseDuration(given: string | number, what = 'the duration'): number {
   const ms = typeof given === 'number' ? given : parse(given)
   if (Number.isSafeInteger(ms) && ms >= 0) return ms
-  const hint = typeof given === 'string' && /^\d+$/.test(given) ? `. Add a unit: '${given}s'?` : ''
-  throw new LeaseError('INVALID', `${what} must be whole milliseconds or a text such as '30s', '5m' or '1h30m', not ${show(given)}${hint}`)
+  if (typeof given === 'string' && /^\d+$/.test(given))
+    throw new LeaseError('INVALID', `${what} '${given}' has no unit: write '${given}s' for seconds or '${given}ms' for milliseconds`)
+  throw new LeaseError('INVALID', `${what} must be whole milliseconds or a text such as '30s', '5m' or '1h30m', not ${show(given)}`)
 }
 
 function parse(text: unknown): number {

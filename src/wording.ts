@@ -46,7 +46,7 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'unknown-rule': 'there is no rule {rule}',
   'internal-command': '{command} is written by replicas only',
 
-  'ttl-outside': 'ttl {ttl} ms is outside {low} to {high} ms[, which is allowed for {name}]',
+  'ttl-outside': 'ttl {ttl|time} is outside {low|time} to {high|time}[, which is allowed for {name}]',
   'nothing-to-wait-for': 'there is nothing to wait for: name a resource',
   'beyond-capacity': '{resource} has {capacity} units in all, {units} can never be granted',
   'parent-missing': 'parent lease {lease} does not exist',
@@ -59,7 +59,7 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'holds-nothing': 'lease {lease} holds nothing that could be transferred',
   'holds-no-members': 'lease {lease} holds no members of a pool: only those are extended',
   'no-max-life': 'lease {lease} has no maxLife that could be extended: it lasts as long as it is renewed',
-  'window-too-late': 'a window must begin within {limit} ms, the ttlMax of {pool}',
+  'window-too-late': 'a window must begin within {limit|time}, the ttlMax of {pool}',
   'op-reused': 'this operation id was used for another command: use a new one, and repeat one only with the same command',
   'last-admin':
     "{name} is the last key that administers everything: create another one first, or revoke it with the operator's right, on the store itself",
@@ -67,9 +67,9 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'unknown-rules': 'this process knows the rules up to version {rules}, not {given}: upgrade every process first, then raise the rules',
   'leased-only': 'the entry {key} says that its holder is alive: put it on a lease',
   'no-free-entries': 'no transaction may change {key}: a policy must allow free entries there (freeEntries)',
-  'expiry-past': 'the time of expiry is {ago} ms in the past, or now',
+  'expiry-past': 'the time of expiry is {ago|time} in the past, or now',
   rotating:
-    'the former secret of {name} is valid for another {left} ms: wait until it has ended, or rotate without an overlap, which ends it now',
+    'the former secret of {name} is valid for another {left|time}: wait until it has ended, or rotate without an overlap, which ends it now',
 
   moved: 'the leases of this log have moved to {moved}: ask there',
   moving: 'the leases of this log are being moved to another log: ask again in a moment',
@@ -95,7 +95,7 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'pool-reserved': 'the pool {pool} is reserved at that time by {holders|list}: ask for fewer members, or for another time',
   'needed-by-waiter': '{holder} waits for members of {pool} that lease {lease} holds: it is not extended',
   'needed-by-reservation': '{holder} has reserved members of {pool} for that time: lease {lease} is not extended',
-  quiet: 'the log lost records: nothing is granted until the longest ttl ({quiet} ms) has passed; ask again later',
+  quiet: 'the log lost records: nothing is granted until the longest ttl ({quiet|time}) has passed; ask again later',
   deadlock: 'waiting would close a cycle[: {cycle|path} → what the client holds]; release what is held first',
   'pool-deadlock':
     'lease {lease} keeps members of the pool {pool}, and waiting for more of them could last for ever: release it first, or take all in one request',
@@ -142,7 +142,7 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
     'the pool {pool} can never give [{count|members}][{total} units][ with {each} units each][ with the same {near}]: {matching} of its {members|members} match, with {units} units in all[{apart?}, and too few of them have the same {near}]',
   'pool-quota':
     '{account} may hold {quota} units of {pool} in all, and asks for {units}: ask for less, or let an operator raise quotaUnits of {policy}',
-  'too-long-life': 'lease {lease} would live for {life} ms in all, and its policy allows {limit}',
+  'too-long-life': 'lease {lease} would live for {life|time} in all, and its policy allows {limit|time}',
   'too-many-descendants':
     'the family of lease {lease} has {limit} leases, as many as may end together: take a parent without so many children',
   'too-many-entries': 'lease {lease} takes at most {limit} entries: put the rest on another lease',
@@ -166,7 +166,24 @@ const FORMATS: Readonly<Record<string, (fact: unknown) => string>> = {
   list: fact => [...new Set(fact as readonly unknown[])].join(', '),
   path: fact => (fact as readonly unknown[]).join(' → '),
   members: fact => (fact === 1 ? '1 member' : `${fact} members`),
+  time: fact => exactTime(fact as number),
 }
+
+const TIME_UNITS = [
+  [172_800_000, 86_400_000, 'd'],
+  [3_600_000, 3_600_000, 'h'],
+  [60_000, 60_000, 'min'],
+  [1_000, 1_000, 's'],
+] as const
+
+/** A duration without rounding: `24 h`, `90 s`, `1500 ms`. */
+function exactTime(ms: number): string {
+  const [, unit, name] = TIME_UNITS.find(([least, each]) => ms >= least && ms % each === 0) ?? [0, 1, 'ms']
+  return `${ms / unit} ${name}`
+}
+
+/** Formatters of lists; the others format numbers. */
+const LISTS: ReadonlySet<string> = new Set(['list', 'path'])
 
 /** A placeholder, with its formatter or its `?`. */
 const PLACEHOLDER = /\{(\w+)(?:\|(\w+)|(\?))?\}/g
@@ -190,7 +207,8 @@ export function knownSentence(reason: string, facts: Facts): string | undefined 
     text.replace(PLACEHOLDER, (_, name: string, format: string | undefined, test: string | undefined) => {
       if (test !== undefined) return ''
       const fact = Object.hasOwn(facts, name) ? facts[name] : undefined
-      if (fact === undefined || (format !== undefined && format !== 'members' && !Array.isArray(fact))) isComplete = false
+      if (fact === undefined || (format !== undefined && (LISTS.has(format) ? !Array.isArray(fact) : typeof fact !== 'number')))
+        isComplete = false
       else return format === undefined ? String(fact) : FORMATS[format]!(fact)
       return ''
     })

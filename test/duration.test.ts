@@ -31,7 +31,7 @@ test('a text from outside that is no duration is INVALID, with the name of the o
     expect(() => parseDuration(text, '--ttl'), text).toThrow(
       expect.objectContaining({ code: 'INVALID', message: expect.stringContaining('--ttl') }),
     )
-  expect(() => parseDuration('30', '--ttl')).toThrow(/Add a unit: '30s'/)
+  expect(() => parseDuration('30', '--ttl')).toThrow(/--ttl '30' has no unit: write '30s' for seconds or '30ms' for milliseconds/)
   for (const number of [-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY]) expect(() => parseDuration(number)).toThrow(/whole milliseconds/)
 })
 

@@ -247,7 +247,7 @@ async function errors() {
         members(declarations.get('FactsByFailure')).map(member => [`\`${member.key.name ?? member.key.value}\``, comment(source, member)]),
       ),
       '## Only over HTTP',
-      '`TOO_LARGE` (413): the body is larger than the limit `body`. Send less at once, or raise the limit. A status of 421 means that the `Host` header is not a name of this server: name it with `--host`. A status of 500 with `UNKNOWN` is a bug of the server: its log has the details.',
+      '`TOO_LARGE` (413): the body is larger than the limit `body`. Send less at once, or raise the limit. `INVALID` has the status 405 for a method that a route does not have, and 415 for a body that is not sent as `application/json`. `FORBIDDEN` has the status 421 if the `Host` header is not a name of this server: name it with `--host`. A status of 500 with `UNKNOWN` is a bug of the server: its log has the details.',
     ],
   )
 }

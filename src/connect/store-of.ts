@@ -43,7 +43,7 @@ const OTHER_SCHEMES: Readonly<Record<string, string>> = {
 function meantUrl(url: string, scheme: string | undefined): string | undefined {
   const rest = url.slice(url.indexOf(':') + 1)
   if (/^(\[[\da-f:.]+\]|[\w.-]+):\d{1,5}\/?$/i.test(url)) return `leasehold://${url}`
-  if (scheme === undefined) return url === '' ? undefined : `file:${url}`
+  if (scheme === undefined) return /^[\w./~-]/.test(url) ? `file:${url}` : undefined
   // A unix socket: the path follows the empty host.
   if (scheme === 'unix') return `leasehold://${rest.replace(/^\/*/, '/')}`
   const known = Object.hasOwn(OTHER_SCHEMES, scheme) ? OTHER_SCHEMES[scheme] : undefined

@@ -334,7 +334,7 @@ export const COMMAND_TABLE = {
       wants,
       incarnation,
       wait: defaulted(flag),
-      any: optional(count, 'Any this many of the resources.'),
+      any: optional(count, 'How many of the resources suffice. Left out: all.'),
       priority: defaulted(priority, 'Higher goes first; 0 when left out.'),
       entries: defaulted(list(attachment, MAX_ENTRIES), '', 'ENTRY'),
       parent: optional(id, 'The lease ends with this one, in the same revision.'),

@@ -60,7 +60,12 @@ test('a mistyped command or option is answered with the line to type instead', a
     [['ls', 'a', 'b'], 64, /too many arguments/, 'Write: leasehold ls [prefix]'],
     [['policy', 'set', 'x'], 64, 'policy set needs a rules', 'Write: leasehold policy set <prefix> <rules...>'],
     [['run', 'x', '--on-lost', 'explode', '--', 'true'], 64, /kill, term, ignore/, 'For its options, run: leasehold help run'],
-    [['run', 'x', '--ttl', '5', '--', 'true'], 64, "Add a unit: '5s'?", 'For what it takes, run: leasehold help run'],
+    [
+      ['run', 'x', '--ttl', '5', '--', 'true'],
+      64,
+      "--ttl '5' has no unit: write '5s' for seconds",
+      'For what it takes, run: leasehold help run',
+    ],
     [['run', 'x', '--ttl', 'soon', '--', 'true'], 64, '--ttl must be', 'For what it takes, run: leasehold help run'],
     [['run', 'x', '--units', '0', '--', 'true'], 64, '--units takes a whole number of at least 1, not 0', 'Write, for example: --units 1'],
     [['run', 'x', '--priority', '9999', '--', 'true'], 64, 'from -1000 to 1000', 'Write, for example: --priority 1'],

@@ -43,6 +43,17 @@ test('the scripts know every command', async () => {
   }
 })
 
+test('the help of each command has its examples once', async () => {
+  const all = await program()
+  const commands = all.commands.flatMap(command => [command, ...command.commands])
+  expect(commands.length).toBeGreaterThan(30)
+  for (const command of commands) {
+    let help = ''
+    command.configureOutput({ writeOut: text => (help += text) }).outputHelp()
+    expect(help.match(/^Examples:$/gm)?.length ?? 0, command.name()).toBeLessThan(2)
+  }
+})
+
 /** What is typed, what must be offered, and whether that is all. */
 const TYPED: readonly (readonly [line: string, offered: readonly string[], all?: boolean])[] = [
   ['leasehold ru', ['run'], true],
@@ -111,12 +122,13 @@ test('every command has examples, and the program knows each option in them', as
   expect(without).toEqual([])
   const root = commands.get('')!
   for (const [name, examples] of Object.entries(EXAMPLES)) {
-    const command = commands.get(name)
-    expect(command, name).toBeDefined()
-    const known = new Set([...root.options, ...command!.options].flatMap(({ names }) => names))
+    expect(commands.get(name), name).toBeDefined()
     for (const example of examples) {
       expect(example.startsWith(`leasehold ${name}`), example).toBe(true)
-      const [own = ''] = example.split(' -- ')
+      // The example of a group calls one of its commands.
+      const called = [...commands.keys()].filter(each => `${example} `.startsWith(`leasehold ${each} `)).at(-1)!
+      const known = new Set([...root.options, ...commands.get(called)!.options].flatMap(({ names }) => names))
+      const [own = ''] = example.replace(/'[^']*'/g, 'TEXT').split(' -- ')
       const unknown = own.split(' ').filter(word => /^--?[a-z]/i.test(word) && !known.has(word))
       expect(unknown, example).toEqual([])
     }

@@ -497,7 +497,7 @@ test('a wrong option is refused with the reason', async () => {
   const [a] = here.leases
   await expect(a!.acquire('k', { ttl: '30' as '30s' })).rejects.toMatchObject({
     code: 'INVALID',
-    message: expect.stringMatching(/Add a unit: '30s'/),
+    message: expect.stringMatching(/has no unit: write '30s'/),
   })
   await expect(a!.acquire('k', { ttl: 5 })).rejects.toMatchObject({ code: 'INVALID' })
   await expect(a!.acquire('/k')).rejects.toMatchObject({ code: 'INVALID' })

@@ -6,6 +6,7 @@ import { LeaseError } from '../../errors.ts'
 import { TTL_MAX } from '../../kernel/rule/policy.ts'
 import { diagnose, type Look } from '../diagnosis.ts'
 import { EXIT } from '../exit.ts'
+import { counted } from '../format.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
 import { clean } from '../output.ts'
 import { measurePlace } from '../place-measurement.ts'
@@ -41,7 +42,7 @@ async function examine({ leases, lessor, read, out, clock, signal }: Invocation,
     resources: (await read({ kind: 'resources', prefix: '', limit: MAX_LOOKED_AT })).value,
   })
   const before = await look()
-  out.note(`looking at ${before.leases.length} leases for ${inWords(watch)}`)
+  out.note(`looking at ${counted(before.leases.length, 'lease')} for ${inWords(watch)}`)
   const began = clock.now()
   await pause(clock, watch, signal, { ref: true })
   const after = await look()
@@ -66,7 +67,7 @@ async function examine({ leases, lessor, read, out, clock, signal }: Invocation,
   if (out.json) for (const finding of found) await out.data(finding)
   else if (found.length === 0)
     await out.text(
-      `Nothing to change: ${after.leases.length} leases, ${after.resources.length} resources; a write takes ${inWords(measured.write.median)}, at most ${inWords(measured.write.longest)}; timers fire up to ${inWords(measured.stall)} late.`,
+      `Nothing to change: ${counted(after.leases.length, 'lease')}, ${counted(after.resources.length, 'resource')}; a write takes ${inWords(measured.write.median)}, at most ${inWords(measured.write.longest)}; timers fire up to ${inWords(measured.stall)} late.`,
     )
   else
     for (const { about, problem, change } of found) await out.text(`${clean(`${about}: ${problem}.`)}\n  ${clean(`To change: ${change}.`)}`)

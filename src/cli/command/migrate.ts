@@ -12,6 +12,7 @@ import { refusedError } from '../../refused-error.ts'
 import { type MovePlan, moveLeases } from '../../replica/move-leases.ts'
 import { filePathOf } from '../../store/file/url.ts'
 import { CommandFailure, EXIT, failureOf } from '../exit.ts'
+import { counted } from '../format.ts'
 import { addGlobalOptions, commandInput } from '../invocation.ts'
 
 interface MigrateFlags {
@@ -45,14 +46,14 @@ export function migrate(program: Command): void {
         const place = recordedUrl(to)
         const open = () => storeOf(to)
         const confirm = (plan: MovePlan) => {
-          if (!out.json) out.note(`${plan.leases} leases; for about ${inWords(plan.stop)} none can be renewed`)
+          if (!out.json) out.note(`${counted(plan.leases, 'lease')}; for about ${inWords(plan.stop)} none can be renewed`)
           if (plan.atRisk > 0 && !yes) throw tooShort(plan, origin)
         }
         const now = await moveLeases(old, { place, open, confirm }).catch(error => Promise.reject(withActualEffect(error)))
         if (out.json) return await out.data({ from: origin, to: place, ...now })
         if (now === undefined) return out.note(`the leases of ${origin} had already left for ${place}. The move is complete now`)
         out.note(
-          `${now.leases} leases have moved to ${place}; for ${inWords(now.stopped)} none could be renewed; the next token is ${now.nextToken}`,
+          `${counted(now.leases, 'lease')} moved to ${place}; for ${inWords(now.stopped)} none could be renewed; the next token is ${now.nextToken}`,
         )
       } finally {
         letExit()

@@ -8,6 +8,7 @@ import { LeaseError } from '../../errors.ts'
 import { readBackup } from '../../replica/backup.ts'
 import { restore as restoreInto } from '../../replica/restore.ts'
 import { CommandFailure, EXIT, failureOf } from '../exit.ts'
+import { counted } from '../format.ts'
 import { addGlobalOptions, commandInput } from '../invocation.ts'
 import { attributeErrors } from '../settings.ts'
 
@@ -41,14 +42,16 @@ export function restore(program: Command): void {
           throw new CommandFailure({
             exit: EXIT.failed,
             code: 'NOT_EMPTY',
-            message: `${redactedUrl(settings.url)} holds ${leases} leases, ${policies} policies and ${keys.length} keys, which the backup would replace`,
+            message: `${redactedUrl(settings.url)} holds ${counted(leases, 'lease')}, ${counted(policies, 'policy')} and ${counted(keys.length, 'key')}, which the backup would replace`,
             means: 'Nothing was changed.',
             next: 'To replace them, use --yes. Before that, save the present state: leasehold backup FILE',
           })
         },
       }).catch(error => Promise.reject(withAdvice(withActualEffect(error))))
       if (out.json) return out.data({ restored: file, ...now })
-      out.note(`restored ${now.leases} leases, ${now.policies} policies and ${now.keys.length} keys; the next token is ${now.nextToken}`)
+      out.note(
+        `restored ${counted(now.leases, 'lease')}, ${counted(now.policies, 'policy')} and ${counted(now.keys.length, 'key')}; the next token is ${now.nextToken}`,
+      )
       if (now.quiet > 0)
         out.note(`no lease is granted for ${inWords(now.quiet)}: until then, holders that the backup does not know may still be running`)
       if (now.keys.length > 0) out.note(`the keys are those of the backup, including keys that were revoked since: ${now.keys.join(', ')}`)

@@ -99,7 +99,7 @@ async function refusal(guard: Guard, resource: string, header: string | undefine
  * Middleware for `node:http`, Express and Connect: answers 409 to a stale token, 428 to a request without one, and otherwise calls `next`.
  *
  * @example
- * app.use('/jobs', fenced(guard, request => request.path))
+ * app.use('/jobs', fenced(guard, request => `jobs${request.url ?? '/'}`))
  */
 export function fenced<R extends IncomingMessage>(guard: Guard, resourceOf: (request: R) => string) {
   return async (request: R, response: ServerResponse, next: (error?: unknown) => void): Promise<void> => {

@@ -15,6 +15,9 @@ from ._sentences import SENTENCES
 _PLACEHOLDER = re.compile(r"\{(\w+)(?:\|(\w+)|(\?))?\}", re.ASCII)
 _OPTIONAL = re.compile(r"\[([^\[\]]*\{\w+(?:\|\w+|\?)?\}[^\[\]]*)\]", re.ASCII)
 
+# Forms of lists; the others are forms of numbers.
+_LISTS = ("list", "path")
+
 
 def sentence(reason: str, facts: Mapping[str, Any]) -> str | None:
     """None for a reason that is not known here, or if a fact that the sentence needs is missing or of another type."""
@@ -33,7 +36,8 @@ def sentence(reason: str, facts: Mapping[str, Any]) -> str | None:
         if tests is not None:
             return ""
         fact = facts.get(name)
-        if fact is None or (form in ("list", "path") and not isinstance(fact, list | tuple)):
+        fits = isinstance(fact, list | tuple) if form in _LISTS else isinstance(fact, int | float) and not isinstance(fact, bool)
+        if fact is None or (form is not None and not fits):
             complete = False
             return ""
         return _formatted(fact, form)
@@ -61,7 +65,24 @@ def _formatted(fact: Any, form: str | None) -> str:
         return " → ".join(map(_text, fact))
     if form == "members":
         return "1 member" if fact == 1 else f"{_text(fact)} members"
+    if form == "time":
+        return _exact_time(fact)
     return ",".join(map(_text, fact)) if isinstance(fact, list | tuple) else _text(fact)
+
+
+_TIME_UNITS = (
+    (172_800_000, 86_400_000, "d"),
+    (3_600_000, 3_600_000, "h"),
+    (60_000, 60_000, "min"),
+    (1_000, 1_000, "s"),
+    (0, 1, "ms"),
+)
+
+
+def _exact_time(ms: float) -> str:
+    """A duration without rounding: `24 h`, `90 s`, `1500 ms`."""
+    unit, name = next((each, name) for least, each, name in _TIME_UNITS if ms >= least and (each == 1 or ms % each == 0))
+    return f"{_text(ms if unit == 1 else ms / unit)} {name}"
 
 
 def _text(fact: object) -> str:

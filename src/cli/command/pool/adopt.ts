@@ -41,10 +41,6 @@ export function adopt(group: Command): void {
         .choices(['ignore', 'term'])
         .default('ignore'),
     )
-    .addHelpText(
-      'after',
-      '\nExamples:\n  leasehold pool adopt gpus --pid 4711 &\n  leasehold pool adopt gpus --pid 4711 --member GPU-5c1fab12-…',
-    )
     .action(async (pool: string, options: AdoptFlags, self: Command) => {
       requireValidName(pool)
       const pid = parseInteger(options.pid, '--pid')

@@ -15,7 +15,6 @@ export function extend(group: Command): void {
     .summary('keep members longer than --for said; refused if a waiter or a reservation needs them')
     .argument('<lease|pool/member>', WHICH)
     .argument('<duration>', 'how much longer, for example 2h')
-    .addHelpText('after', '\nExamples:\n  leasehold pool extend 178001234567 2h\n  leasehold pool extend gpus/GPU-5c1fab12 30m')
     .action(async (which: string, duration: string, _: unknown, self: Command) => {
       const by = parseDuration(duration, 'the duration')
       await invoke(self, async invocation => {

@@ -20,7 +20,6 @@ export function ls(group: Command): void {
   addGlobalOptions(group.command('ls'))
     .summary('list the pools, or the members of one: who has them, for how long, and how they are used')
     .argument('[pool]', 'the name of the pool (default: list all pools)')
-    .addHelpText('after', '\nExamples:\n  leasehold pool ls\n  leasehold pool ls gpus\n  leasehold pool ls gpus --json')
     .action(async (pool: string | undefined, _: unknown, self: Command) => {
       if (pool !== undefined) requireValidName(pool)
       await invoke(self, invocation => (pool === undefined ? listPools(invocation) : listMembers(invocation, pool)))
@@ -37,7 +36,6 @@ export function queue(group: Command): void {
     .option('--limit <count>', `the most waiters to list, up to ${MAX_POOL_PAGE}`, DEFAULT_LISTED)
     .option('--skip <count>', 'list waiters from this place on, without their starts: 100 leaves out the first 100', '0')
     .option('--explain', 'say for each waiter what is in its way, and what it could ask for instead to start sooner')
-    .addHelpText('after', '\nExamples:\n  leasehold pool queue gpus\n  leasehold pool queue gpus --explain')
     .action(async (pool: string, { explain = false, ...flags }: QueueFlags, self: Command) => {
       requireValidName(pool)
       const limit = parseCount(flags.limit, '--limit', 1, MAX_POOL_PAGE)

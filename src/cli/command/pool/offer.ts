@@ -36,12 +36,7 @@ const HELP = `
 A command for --discover prints JSON:
   {"devices": [{"id": "bench-1", "labels": {"model": "x200"}, "utilisation": 37,
                 "processes": [{"pid": 4711, "memory": 3.2, "name": "python"}]}]}
-Only id is required. utilisation is in percent, memory in GiB.
-
-Examples:
-  leasehold pool offer gpus --discover nvidia
-  leasehold pool offer gpus --discover nvidia --idle-warn 30m --idle-recall 45m --idle-end 1h
-  leasehold pool offer benches --discover '/usr/local/bin/list-benches --json'`
+Only id is required. utilisation is in percent, memory in GiB.`
 
 export function offer(group: Command): void {
   addGlobalOptions(group.command('offer'))

@@ -17,13 +17,6 @@ interface ReserveFlags extends RequestFlags {
   readonly showUp: string
 }
 
-const HELP = `
-Examples:
-  leasehold pool reserve gpus -n 2 --from 14:00 --for 2h
-  leasehold pool reserve gpus -n 8 --from 2026-11-20T08:00 --for 1d --match model=h100
-  leasehold pool take gpus --reservation 178001234567 -- ./train
-  leasehold pool return 178001234567`
-
 export function reserve(group: Command): void {
   const command = addGlobalOptions(group.command('reserve'))
     .summary('reserve members for a window of time that begins later')
@@ -33,44 +26,42 @@ export function reserve(group: Command): void {
     .argument('<pool>', 'the name of the pool')
     .requiredOption('--from <time>', 'when the window begins: 14:00, 2026-11-20T14:00 (local time), or 2h from now (required)')
     .option('--show-up <duration>', 'how long after its beginning the reservation waits for you', '15m')
-  addRequestOptions(command, ['ttl', 'total', 'priority'])
-    .addHelpText('after', HELP)
-    .action(async (pool: string, options: ReserveFlags, self: Command) => {
-      requireValidName(pool)
-      if (options.for === undefined) throw usageError('--for is missing', 'Say how long the window lasts: --for 2h')
-      const length = parseDuration(options.for, '--for')
-      const ttl = parseDuration(options.showUp, '--show-up')
-      const { count, conditions, options: asked } = parseRequest(options)
-      await invoke(
-        self,
-        async ({ leases, out, clock, read }) => {
-          const { value: view } = await read({ kind: 'pool', pool, limit: 0 })
-          const match = onThisHost(view, conditions, options)
-          const from = parseTime(options.from, clock.wall())
-          const { units, near, account, expect, preemptible } = asked
-          const request = Object.fromEntries(
-            Object.entries({ units, near, account, expect, preemptible }).filter(([, value]) => value !== undefined),
-          )
-          const labels = { user: userName(), host: options.host ?? hostname() }
-          const { lease } = await leases
-            .pool(pool)
-            .reserve(count, { ...request, match, from, for: length, ttl, labels })
-            .catch(error => {
-              throw refusal(error, pool)
-            })
-          const at = clock.wall() + from
-          if (out.json) return out.data({ reserved: lease, pool, from, at, for: length })
-          await out.text(String(lease))
-          const what = requestInWords({ ...request, count, match })
-          out.note(`reserved ${what} of ${pool} for ${inWords(length)} from ${localTime(at)}, in ${inWords(from)}`)
-          writeStderrLine(`  Use it:       ${withStoreFlags(`leasehold pool take ${pool} --reservation ${lease}`)} -- CMD`)
-          writeStderrLine(`  Give it back: ${withStoreFlags(`leasehold pool return ${lease}`)}`)
-        },
-        undefined,
-        // The process that takes it has the same name.
-        { holder: userName() },
-      )
-    })
+  addRequestOptions(command, ['ttl', 'total', 'priority']).action(async (pool: string, options: ReserveFlags, self: Command) => {
+    requireValidName(pool)
+    if (options.for === undefined) throw usageError('--for is missing', 'Say how long the window lasts: --for 2h')
+    const length = parseDuration(options.for, '--for')
+    const ttl = parseDuration(options.showUp, '--show-up')
+    const { count, conditions, options: asked } = parseRequest(options)
+    await invoke(
+      self,
+      async ({ leases, out, clock, read }) => {
+        const { value: view } = await read({ kind: 'pool', pool, limit: 0 })
+        const match = onThisHost(view, conditions, options)
+        const from = parseTime(options.from, clock.wall())
+        const { units, near, account, expect, preemptible } = asked
+        const request = Object.fromEntries(
+          Object.entries({ units, near, account, expect, preemptible }).filter(([, value]) => value !== undefined),
+        )
+        const labels = { user: userName(), host: options.host ?? hostname() }
+        const { lease } = await leases
+          .pool(pool)
+          .reserve(count, { ...request, match, from, for: length, ttl, labels })
+          .catch(error => {
+            throw refusal(error, pool)
+          })
+        const at = clock.wall() + from
+        if (out.json) return out.data({ reserved: lease, pool, from, at, for: length })
+        await out.text(String(lease))
+        const what = requestInWords({ ...request, count, match })
+        out.note(`reserved ${what} of ${pool} for ${inWords(length)} from ${localTime(at)}, in ${inWords(from)}`)
+        writeStderrLine(`  Use it:       ${withStoreFlags(`leasehold pool take ${pool} --reservation ${lease}`)} -- CMD`)
+        writeStderrLine(`  Give it back: ${withStoreFlags(`leasehold pool return ${lease}`)}`)
+      },
+      undefined,
+      // The process that takes it has the same name.
+      { holder: userName() },
+    )
+  })
 }
 
 /** Ms from `now`, the time of this machine's wall clock, to a time of day, a date or the end of a duration. */

@@ -45,13 +45,7 @@ const RESERVATION_POLL = 1_000
 
 const HELP = `
 The command finds the members in CUDA_VISIBLE_DEVICES, or in the variables of --env: {members}, {indexes}, {hosts}, {lease} and {token} are replaced.
-LEASEHOLD_MEMBERS has their names in any case.
-
-Examples:
-  leasehold pool take gpus -- python train.py
-  leasehold pool take gpus -n 2 --match 'model in (a100,h100), mem>=40' --expect 4h -- ./train
-  leasehold pool take gpus --env 'HIP_VISIBLE_DEVICES={indexes}' -- ./train
-  leasehold pool take gpus -n 8 --anywhere --near host --env 'WHERE={hosts}' -- sh -c 'ssh $WHERE ./train'`
+LEASEHOLD_MEMBERS has their names in any case.`
 
 export function take(group: Command): void {
   const command = addGlobalOptions(group.command('take'))

@@ -29,10 +29,6 @@ export function usage(group: Command): void {
     .argument('[pool]', 'the name of the pool (default: all pools)')
     .addOption(new Option('--by <what>', 'add up for each user, or for each host').choices(['user', 'host']).default('user'))
     .option('--since <duration>', 'how far to look back, to the quarter of a day', '7d')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  leasehold pool usage --by user --since 7d\n  leasehold pool usage gpus --by host --since 1d --json',
-    )
     .action(async (name: string | undefined, { by, since }: UsageFlags, self: Command) => {
       if (name !== undefined) requireValidName(name)
       const ms = parseDuration(since, '--since')
