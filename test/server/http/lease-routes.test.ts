@@ -14,7 +14,7 @@ describe('ttl: { preferred, min, max }', () => {
     expect(await ttlOf('jobs/b', { preferred: '1m' })).toBe(20_000)
     expect(await ttlOf('jobs/c', { preferred: 500 })).toBe(2_000)
     expect(await ttlOf('jobs/d', { preferred: '1m', min: '10s', max: '2m' })).toBe(20_000)
-    expect(await ttlOf('jobs/e', '1m')).toEqual([400, 'INVALID', expect.stringContaining('outside 2000 to 20000 ms')])
+    expect(await ttlOf('jobs/e', '1m')).toEqual([400, 'INVALID', expect.stringContaining('outside 2 s to 20 s')])
     expect(await ttlOf('jobs/e', { preferred: '1m', min: '30s' })).toEqual([400, 'INVALID', expect.stringContaining('no ttl fits')])
     expect(await ttlOf('jobs/e', { preferred: '1m', max: '30s' })).toEqual([
       400,

@@ -230,7 +230,7 @@ test('an error names the wrong field', async () => {
   expect(await wrong({ resources: ['a'], holder: 'x', colour: 1 })).toContain('there is no field colour')
   expect(await wrong({ resources: 'a', holder: 'x' })).toBe("the body: resources must be array, not 'a'")
   expect(await wrong({ resources: ['a'], holder: 'x', mode: 'both' })).toContain('must be one of exclusive, shared')
-  expect(await wrong({ resources: ['a'], holder: 'x', ttl: '30' })).toContain("'30s'?")
+  expect(await wrong({ resources: ['a'], holder: 'x', ttl: '30' })).toContain("write '30s' for seconds")
   expect(await wrong({ resources: ['a'], holder: 'x', entries: [{ key: 'a', value: 'b', c: 1 }] })).toContain('entries.0.c')
   expect(await wrong('[]')).toContain('must be object')
   expect(await wrong('{"resources":["a"],"holder":"x","ttl":9007199254740993}')).toContain('ttl must be')
