@@ -137,12 +137,13 @@ export interface Store extends AsyncDisposable {
    */
   append(record: Uint8Array, after: Position): Promise<Appended>
 
-  /** Returns what follows `after`. With `wait`, resolves only once there is a record to return, or rejects with the signal's reason. */
+  /** Returns what follows `after`, up to a bound in bytes, so that one answer never has to hold a whole log. With `wait`, resolves only once there is a record to return, or rejects with the signal's reason. */
   read(after: Position, options?: { readonly wait?: AbortSignal }): Promise<Read>
 
   /**
    * Saves a snapshot and may delete records up to the snapshot before it, so that a reader slightly behind need not start again.
-   * `older`: the log has a newer one, and nothing was done. A crash while saving leaves the previous snapshot in force.
+   * `older`: the log has a newer one, and nothing was done. A crash while saving leaves the previous snapshot in force. A position that the log does
+   * not contain is refused: a snapshot of records that were lost would bring them back.
    */
   snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'>
 

@@ -9,6 +9,7 @@ import type { Store } from '../store.ts'
 import { startWorkerHeartbeat } from './heartbeat-thread.ts'
 import { type FileOwner, operatorSecret } from './operator-secret.ts'
 import { RelocatingLessor } from './relocating-lessor.ts'
+import { openWithRetry, type RetryOptions } from './retry.ts'
 import { storeOf } from './store-of.ts'
 import { defaultUrl, schemeOf } from './url.ts'
 
@@ -27,17 +28,28 @@ export interface OpenOptions {
  *   closes it with the leases; a pool or client that you passed to the store stays open. A store that is not shared is owned by this process.
  * - A `Lessor` is used as it is, and is closed with the leases.
  *
+ * `retry` waits for a place that is down, the same for every store and server. Without it, a place that is down is `UNAVAILABLE` at once or after a few seconds.
+ *
  * @example
- * const leases = await connect('postgres://db.example/app', { holder: 'billing-7' })
+ * const leases = await connect('postgres://db.example/app', { holder: 'billing-7', retry: '30s', logger: console })
  * const leases = await connect(new PostgresStore({ pool }))
  */
 export async function connect(
   where: string | URL | Store | Lessor = process.env.LEASEHOLD_URL || defaultUrl(),
-  options: LeasesOptions & OpenOptions = {},
+  options: LeasesOptions & OpenOptions & RetryOptions = {},
 ): Promise<Leases> {
   if (typeof options !== 'object' || options === null)
     throw new LeaseError('INVALID', `the options of connect are an object, not ${String(options)}`)
-  checkOptionNames('connect', options, LEASES_OPTIONS) // before anything is opened
+  checkOptionNames('connect', options, [...LEASES_OPTIONS, ...RETRY_OPTIONS]) // before anything is opened
+  const { retry, onEvent, logger, ...rest } = options
+  if (retry !== undefined && urlOf(where) === undefined)
+    throw new LeaseError('INVALID', 'retry opens the place again, and a Store or Lessor is opened once: use connect(url, …)')
+  return openWithRetry(() => connectOnce(where, rest), rest.clock ?? systemClock, { retry, onEvent, logger })
+}
+
+const RETRY_OPTIONS = ['retry', 'onEvent', 'logger'] as const
+
+async function connectOnce(where: string | URL | Store | Lessor, options: LeasesOptions & OpenOptions): Promise<Leases> {
   const url = urlOf(where)
   if (url === undefined) return connectTo(where as Store | Lessor, options)
   const workerHeartbeat = options.heartbeat === 'worker' ? await startWorkerHeartbeat(url, options) : undefined

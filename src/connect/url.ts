@@ -19,7 +19,14 @@ export function userUrl(env: Readonly<Record<string, string | undefined>> = proc
   return `file:${join(state !== undefined && isAbsolute(state) ? state : join(homedir(), '.local', 'state'), 'leasehold', 'leasehold.db')}`
 }
 
-/** The URL without its user and password, for messages and logs. */
+/** The URL without its password, for messages and logs. An address of a server has no user: what stands there may be a key. */
 export function redactedUrl(url: string): string {
-  return url.replace(/^([a-z][a-z0-9+.-]*:\/\/).*@/is, '$1').replace(/([?&](?:password|passwd|pwd)=)[^&]*/gi, '$1…')
+  const [, scheme, user = '', rest] = /^([a-z][a-z0-9+.-]*:\/\/)(?:([^:@/?#]*)(?::(?!\d+[/?#]).*|[^/?#]*)@)?(.*)$/is.exec(url) ?? [
+    '',
+    '',
+    '',
+    url,
+  ]
+  const shown = user === '' || /^(leaseholds?|https?):/i.test(url) ? '' : `${user}@`
+  return `${scheme}${shown}${rest}`.replace(/([?&](?:password|passwd|pwd)=)[^&]*/gi, '$1…')
 }
