@@ -17,7 +17,7 @@ export let heldLeaseOf: (lease: Lease) => HeldLease
 
 export interface TransferOptions {
   /** The incarnation of the process that is meant, as a queue or a registration shows it. Left out: see `transfer`. */
-  readonly incarnation?: number
+  readonly incarnation?: number | undefined
 }
 
 /**

@@ -14,9 +14,9 @@ import { storeOf } from './store-of.ts'
 import { defaultUrl, schemeOf } from './url.ts'
 
 export interface OpenOptions {
-  readonly clock?: Clock
+  readonly clock?: Clock | undefined
   /** The API key for a server. Stores have no keys. Default: the environment variable `LEASEHOLD_API_KEY`. */
-  readonly apiKey?: string
+  readonly apiKey?: string | undefined
 }
 
 /**

@@ -26,7 +26,10 @@ export interface ThreadData {
 }
 
 /** Resolves when the thread has opened `url`. */
-export async function startWorkerHeartbeat(url: string, options: LeasesOptions & { readonly apiKey?: string }): Promise<WorkerHeartbeat> {
+export async function startWorkerHeartbeat(
+  url: string,
+  options: LeasesOptions & { readonly apiKey?: string | undefined },
+): Promise<WorkerHeartbeat> {
   const { clock = systemClock, apiKey } = options
   if (/^memory:/i.test(url))
     throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot renew leases in ${url}: threads do not share that memory`)

@@ -19,7 +19,7 @@ import type { Profile } from '../store.ts'
 import { NextLessor } from './next-lessor.ts'
 
 export interface RelocatingLessorOptions {
-  readonly clock?: Clock
+  readonly clock?: Clock | undefined
   /** Opens the store or server that the leases have moved to. */
   readonly open: (url: string) => Promise<Lessor>
   /** Set if the lessor is a client of the server that owns the store: opens the store again, or its present server. Throws while neither can be opened. */

@@ -14,10 +14,10 @@ const MAX_STDERR = 4_096
 export interface BoundedProgramOptions {
   readonly clock: Clock
   /** Ms that one run may take. @default 10,000 */
-  readonly timeout?: number
+  readonly timeout?: number | undefined
   /** @default 1 MiB */
-  readonly maxBytes?: number
-  readonly env?: NodeJS.ProcessEnv
+  readonly maxBytes?: number | undefined
+  readonly env?: NodeJS.ProcessEnv | undefined
 }
 
 export class BoundedProgram {

@@ -24,7 +24,7 @@ export interface CommandDiscoveryOptions {
   /** Run by `/bin/sh -c`. */
   readonly command: string
   /** The value of the label `host` of devices that have none. @default the name of this host */
-  readonly host?: string
+  readonly host?: string | undefined
 }
 
 export function commandDiscovery({ program, command, host = hostname() }: CommandDiscoveryOptions): DeviceDiscovery {

@@ -32,24 +32,24 @@ export interface DeviceOfferOptions {
   /** Finds the devices: `nvidiaDiscovery`, `commandDiscovery`, or a function of your own. */
   readonly discover: DeviceDiscovery
   /** Ends the offer. Present holders keep their devices. */
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
   /** The name of this host in reports. @default the name of this host */
-  readonly host?: string
+  readonly host?: string | undefined
   /** How often to look. @default '10s' */
-  readonly interval?: Duration
+  readonly interval?: Duration | undefined
   /** How long the devices stay offered without a renewal, for example after this host has crashed. @default '30s' */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | undefined
   /** How long they are suspect after that: given to no new taker, and not yet taken from their holders. @default '30s' */
-  readonly grace?: Duration
+  readonly grace?: Duration | undefined
   /** How long a device stays offered while the discovery fails or does not list it. @default '1m' */
-  readonly patience?: Duration
+  readonly patience?: Duration | undefined
   /** What to do about idle holders. @default nothing */
-  readonly idle?: IdleRules
+  readonly idle?: IdleRules | undefined
   /** Where the records of usage are kept across restarts. @default nowhere: they begin anew */
-  readonly usage?: UsageStorage
-  readonly onEvent?: (event: DeviceOfferEvent) => void
+  readonly usage?: UsageStorage | undefined
+  readonly onEvent?: ((event: DeviceOfferEvent) => void) | undefined
   /** @default the processes in /proc */
-  readonly processes?: HostProcesses
+  readonly processes?: HostProcesses | undefined
 }
 
 const OPTIONS = ['discover', 'signal', 'host', 'interval', 'ttl', 'grace', 'patience', 'idle', 'usage', 'onEvent', 'processes'] as const

@@ -28,9 +28,9 @@ export interface NvidiaOptions {
   /** Runs `nvidia-smi`. */
   readonly program: BoundedProgram
   /** @default 'nvidia-smi' */
-  readonly path?: string
+  readonly path?: string | undefined
   /** The value of the label `host`. @default the name of this host */
-  readonly host?: string
+  readonly host?: string | undefined
 }
 
 export function nvidiaDiscovery({ program, path = 'nvidia-smi', host = hostname() }: NvidiaOptions): DeviceDiscovery {

@@ -42,108 +42,108 @@ export interface AcquireOptions {
    * `{ preferred, min, max }`: the preferred ttl, or the nearest ttl between `min` and `max` that policies allow. `lease.ttl` says which.
    * @default '30s', or `ttl` of `connect`
    */
-  readonly ttl?: Duration | 'auto' | PreferredTtl
+  readonly ttl?: Duration | 'auto' | PreferredTtl | undefined
   /**
    * What `ttl: 'auto'` learns from. With another ttl nothing is decided, but how long the lease is held is counted for its class.
    * @default the name of the resource up to its last slash
    */
-  readonly learn?: LearnOptions
+  readonly learn?: LearnOptions | undefined
   /**
    * How long to wait for the grant, then reject with `TIMEOUT`. Greater than 0: use `ifAvailable` or `tryAcquire` to not wait at all.
    * @default until granted
    */
-  readonly wait?: Duration
+  readonly wait?: Duration | undefined
   /**
    * Do not wait: `acquire` rejects with `HELD`, `request` calls back with null. `tryAcquire` is the same with undefined.
    * @default false
    */
-  readonly ifAvailable?: boolean
+  readonly ifAvailable?: boolean | undefined
   /**
    * Ends the wait, and rejects with the signal's reason; a grant that arrives meanwhile is released. It does nothing once the lease is in
    * hand: `lease.signal` is for the work.
    */
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
   /** @default 'exclusive' */
-  readonly mode?: Mode
+  readonly mode?: Mode | undefined
   /**
    * How many units to take of each resource, or by name. A resource has 1 unit unless a policy gives it more.
    * @default 1
    */
-  readonly units?: number | Readonly<Record<string, number>>
+  readonly units?: number | Readonly<Record<string, number>> | undefined
   /**
    * Higher is served first, -1000 to 1000; equal ones in the order of arrival.
    * @default 0
    */
-  readonly priority?: number
+  readonly priority?: number | undefined
   /**
    * When to renew. `'half'`: at half of the term. `'continuous'`: eight times per term. `'on-activity'`: after `lease.touch()`.
    * `'manual'`: by `lease.renew()` alone. `'never'`: not at all.
    * @default 'half'
    */
-  readonly renew?: RenewalStrategy
+  readonly renew?: RenewalStrategy | undefined
   /**
    * Ends the present holders first and waits until they have stopped. `'force'` does not wait for that: two holders may act at once.
    * @default false
    */
-  readonly steal?: boolean | 'force'
+  readonly steal?: boolean | 'force' | undefined
   /** The lease ends with this one, in the same revision. */
-  readonly parent?: Parent
+  readonly parent?: Parent | undefined
   /** Texts for people and tools, shown with the lease. */
-  readonly labels?: Readonly<Record<string, string>>
+  readonly labels?: Readonly<Record<string, string>> | undefined
   /** Keys and values that exist while the lease does. */
-  readonly entries?: Readonly<Record<string, string>>
+  readonly entries?: Readonly<Record<string, string>> | undefined
   /**
    * This process releases the lease after this time, whatever its work is doing. Like a job timeout.
    * @default no limit
    */
-  readonly maxHold?: Duration
+  readonly maxHold?: Duration | undefined
   /**
    * Called once when the lease is lost. Its units stay frozen until the returned promise has settled, or its last term has run: for work that
    * needs a moment to stop. Left out: the work counts as stopped when `lease.signal` fires, and the lessor is informed at once.
    */
-  readonly onLost?: (reason: LeaseError) => void | PromiseLike<void>
+  readonly onLost?: ((reason: LeaseError) => void | PromiseLike<void>) | undefined
   /** Called with the place in the queue whenever it changes. */
-  readonly onWait?: (place: QueuePlace) => void
+  readonly onWait?: ((place: QueuePlace) => void) | undefined
   /** Options that few programs need. */
-  readonly advanced?: AdvancedAcquireOptions
+  readonly advanced?: AdvancedAcquireOptions | undefined
 }
 
 export interface AdvancedAcquireOptions {
   /** Take any this many of the resources instead of all. `lease.resources` says which. */
-  readonly any?: number
+  readonly any?: number | undefined
   /**
    * How long the lease stays suspect after its ttl: granted to no other holder, and restored by a renewal.
    * @default 0, or what a policy says
    */
-  readonly grace?: Duration
+  readonly grace?: Duration | undefined
   /** The lessor ends the lease this long after the grant, renewed or not. */
-  readonly maxLife?: Duration
+  readonly maxLife?: Duration | undefined
   /** Renew only while `lease.progress()` is called at least this often: a process can be alive and its work stuck. */
-  readonly maxStall?: Duration
+  readonly maxStall?: Duration | undefined
   /**
    * Ask the present holders to release (`lease.recalled` fires there).
    * @default false
    */
-  readonly recall?: boolean
+  readonly recall?: boolean | undefined
   /**
    * Leases that are kept during the wait, for finding deadlocks.
    * @default the leases of the `request` callbacks that this call runs in
    */
-  readonly holding?: readonly Lease[]
+  readonly holding?: readonly Lease[] | undefined
   /** Take members of a pool: the only name is that of the pool then. `leases.pool(name)` is the usual way. */
-  readonly pool?: PoolRequest
+  readonly pool?: PoolRequest | undefined
   /** Called with the number of the waiting lease once it has queued; again if its place was lost and it queued anew. */
-  readonly onQueued?: (lease: number) => void
+  readonly onQueued?: ((lease: number) => void) | undefined
   /** Called whenever the lessor could not be reached and an endless wait goes on. */
-  readonly onAway?: (error: LeaseError) => void
+  readonly onAway?: ((error: LeaseError) => void) | undefined
   /**
    * For requests that do not wait, in a process that opens the store itself: how long to stay if the holder seems to be dead, until it is certain that its lease has
    * ended. Then `UNCONFIRMED`. 0: do not stay.
    * @default the ttl of the holder, at most '30s'
    */
-  readonly confirm?: Duration
+  readonly confirm?: Duration | undefined
   /** What the store must promise. Otherwise `UNSUPPORTED`. If it stops promising it while the lease is held, `onJeopardy` is called. */
-  readonly require?: readonly Requirement[]
+  readonly require?: readonly Requirement[] | undefined
 }
 
 /** Options with a ttl that has been decided. */

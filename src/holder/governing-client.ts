@@ -12,12 +12,12 @@ export interface RevokeOptions {
    * Grant the resources to others at once, although the revoked holders may still act.
    * @default false
    */
-  readonly force?: boolean
+  readonly force?: boolean | undefined
   /**
    * Who revokes, for the history.
    * @default the holder
    */
-  readonly by?: string
+  readonly by?: string | undefined
 }
 
 export interface BreakOptions {
@@ -25,12 +25,12 @@ export interface BreakOptions {
    * How long the holders may go on.
    * @default 0: their leases end now
    */
-  readonly after?: Duration
+  readonly after?: Duration | undefined
   /**
    * Who breaks, for the history.
    * @default the holder
    */
-  readonly by?: string
+  readonly by?: string | undefined
 }
 
 export abstract class GoverningClient {

@@ -18,14 +18,14 @@ export interface LearnOptions {
    * learns from the class above it.
    * @default the name of the resource up to its last slash, and the values of `labels`
    */
-  readonly class?: string
+  readonly class?: string | undefined
   /** The names of labels of the lease that tell classes apart, such as `['model']`. */
-  readonly labels?: readonly string[]
+  readonly labels?: readonly string[] | undefined
   /**
    * What one renewal is worth: as long as a resource may be idle after its holder died, to save one renewal.
    * @default '1s'
    */
-  readonly renewalCost?: Duration
+  readonly renewalCost?: Duration | undefined
 }
 
 /** What is known of a class of work. */

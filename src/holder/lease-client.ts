@@ -52,30 +52,30 @@ export interface LeasesOptions {
    * The name of this process, for people.
    * @default `host:pid`
    */
-  readonly holder?: string
+  readonly holder?: string | undefined
   /** @default the clock of the machine */
-  readonly clock?: Clock
+  readonly clock?: Clock | undefined
   /**
    * ρ: by how much the rate of any clock may be off.
    * @default 0.005, which is 0.5 %
    */
-  readonly clockError?: number
+  readonly clockError?: number | undefined
   /**
    * The ttl of leases that do not name one.
    * @default '30s'
    */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | undefined
   /**
    * `'worker'`: a second thread renews while the event loop is blocked, for at most `maxStall`. It opens the same URL again, so `memory:` cannot
    * have it.
    * @default 'loop'
    */
-  readonly heartbeat?: 'loop' | 'worker'
+  readonly heartbeat?: 'loop' | 'worker' | undefined
   /**
    * With `heartbeat: 'worker'`: how long the loop may be blocked before its leases are no longer renewed.
    * @default '10s'
    */
-  readonly maxStall?: Duration
+  readonly maxStall?: Duration | undefined
 }
 
 /** `apiKey` is an option of `connect`. */

@@ -28,12 +28,12 @@ export const TIMEOUT = 10_000
 const MAX_UNRESOLVED = 1_000
 
 export interface DecideOptions {
-  readonly ttl?: number
-  readonly timeout?: number
+  readonly ttl?: number | undefined
+  readonly timeout?: number | undefined
   /** Gets the answer after the caller was told `UNKNOWN`. The change is sent again until there is one. */
-  readonly late?: (outcome: Outcome) => void
+  readonly late?: ((outcome: Outcome) => void) | undefined
   /** Called at each outage. If it returns true, the timeout starts anew and the change is retried. */
-  readonly retryOutage?: (error: LeaseError) => boolean
+  readonly retryOutage?: ((error: LeaseError) => boolean) | undefined
 }
 
 /** A change whose caller was told that its outcome is unknown. */

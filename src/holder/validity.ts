@@ -38,7 +38,7 @@ export function validityOf(term: number, margin: number, { lateness = 0 }: Pick<
 }
 
 /** δ: the part of a term that is given up for clocks of different rates. */
-export function marginOf({ clockError = 0.005 }: { readonly clockError?: number }): number {
+export function marginOf({ clockError = 0.005 }: { readonly clockError?: number | undefined }): number {
   if (!(clockError >= 0 && clockError < 0.5)) throw new LeaseError('INVALID', `clockError must be from 0 to 0.5, not ${clockError}`)
   // Leases are renewed at half of their term: with less than that to trust, every renewal would come too late.
   if (clockError >= 0.25)

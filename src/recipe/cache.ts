@@ -30,17 +30,17 @@ export interface CacheOptions<V> {
    * before it calls `write`, which then makes all processes load the value anew, the caller included. Of two such writers at once, only the source
    * knows which value came last.
    */
-  readonly save?: (key: string, value: V, lease: CacheLease) => void | PromiseLike<void>
+  readonly save?: ((key: string, value: V, lease: CacheLease) => void | PromiseLike<void>) | undefined
   /**
    * The term of a reader. `'auto'` chooses it from the rates of reads and writes.
    * @default '1m'
    */
-  readonly ttl?: Duration | 'auto'
+  readonly ttl?: Duration | 'auto' | undefined
   /**
    * How many values are kept. The least recently used one is dropped first.
    * @default 10000
    */
-  readonly most?: number
+  readonly most?: number | undefined
 }
 
 export interface CacheWriteOptions {
@@ -48,9 +48,9 @@ export interface CacheWriteOptions {
    * How long to wait for readers, then reject with `TIMEOUT`.
    * @default until they are gone
    */
-  readonly wait?: Duration
+  readonly wait?: Duration | undefined
   /** Ends the wait. */
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
 }
 
 interface CachedValue<V> {

@@ -19,22 +19,22 @@ export interface ElectionOptions {
    * How long a term lasts without a renewal: after a crash, the next leader is elected this much later.
    * @default '10s'
    */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | undefined
   /**
    * Candidates of higher priority are elected first, -1000 to 1000.
    * @default 0
    */
-  readonly priority?: number
+  readonly priority?: number | undefined
   /**
    * How long the work of a term may take to end once its signal has fired. After that the leader leaves office anyway.
    * @default no limit
    */
-  readonly budget?: Duration
+  readonly budget?: Duration | undefined
   /**
    * True if a leader resigns when a candidate of higher priority waits.
    * @default false
    */
-  readonly yields?: boolean
+  readonly yields?: boolean | undefined
 }
 
 /** A call that runs until its signal ends it. */

@@ -29,7 +29,7 @@ export type Labels = Readonly<Record<string, string>>
 
 export interface PoolOptions {
   /** Only members that match: values of labels, or a text such as `'model in (a100,h100), mem>=40, !spot'`. */
-  readonly match?: Match
+  readonly match?: Match | undefined
 }
 
 export interface Member {
@@ -41,14 +41,14 @@ export interface Member {
 }
 
 export interface OfferOptions {
-  readonly labels?: Labels
+  readonly labels?: Labels | undefined
   /**
    * How many units the member has. Takers share it if they take fewer.
    * @default 1
    */
-  readonly units?: number
+  readonly units?: number | undefined
   /** How long the member stays in the pool after its owner crashed. */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | undefined
 }
 
 /** What a request says about the members and about itself. */
@@ -57,28 +57,28 @@ export interface PoolRequestOptions {
    * How many units of each member.
    * @default all of them: then no other taker is on it
    */
-  readonly units?: number
+  readonly units?: number | undefined
   /** Only members that match, besides the conditions of the pool. */
-  readonly match?: Match
+  readonly match?: Match | undefined
   /** Only members with the same value of this label, such as `'host'`. */
-  readonly near?: string
+  readonly near?: string | undefined
   /**
    * The user or team that it counts for.
    * @default the holder
    */
-  readonly account?: string
+  readonly account?: string | undefined
   /**
    * How long it will be used, for waiters and planners. It never ends the lease. `'auto'`: as long as half of such leases were held before; nothing
    * is said while too little is known.
    */
-  readonly expect?: Duration | 'auto'
+  readonly expect?: Duration | 'auto' | undefined
   /**
    * The class of work that its duration counts for, and that `'auto'` learns from.
    * @default the name of the pool, the account if one is given, and the values of `learn.labels`
    */
-  readonly learn?: LearnOptions
+  readonly learn?: LearnOptions | undefined
   /** It may be preempted for others: `lease.recalled` fires, and the lease ends after the notice that the policy of the pool gives. */
-  readonly preemptible?: boolean
+  readonly preemptible?: boolean | undefined
 }
 
 /** Options of `take`. It waits by the same rule as `acquire`: until granted, unless `wait`, `ifAvailable` or `signal` end the wait. */
@@ -89,16 +89,16 @@ export interface TakeOptions
       'ttl' | 'wait' | 'ifAvailable' | 'signal' | 'priority' | 'renew' | 'maxHold' | 'parent' | 'onWait' | 'onLost' | 'labels'
     > {
   /** Options that few programs need, as those of `acquire`. */
-  readonly advanced?: Pick<AdvancedAcquireOptions, 'onQueued' | 'onAway' | 'grace' | 'maxStall'>
+  readonly advanced?: Pick<AdvancedAcquireOptions, 'onQueued' | 'onAway' | 'grace' | 'maxStall'> | undefined
   /** Instead of a count and units: this many units in all, on as few members as possible. */
-  readonly total?: number
+  readonly total?: number | undefined
   /** The lease ends this long after the grant, unless it is extended. */
-  readonly maxLife?: Duration
+  readonly maxLife?: Duration | undefined
   /**
    * Also wait for members to be offered. Otherwise a request that all present members could not serve is refused with `LIMIT`.
    * @default false
    */
-  readonly patient?: boolean
+  readonly patient?: boolean | undefined
 }
 
 /** Options of `reserve`. */
@@ -111,9 +111,9 @@ export interface ReserveOptions extends PoolRequestOptions {
    * How long after the beginning of its window the reservation waits for its holder.
    * @default '15m'
    */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | undefined
   /** Texts for people and tools, shown with the lease. */
-  readonly labels?: Labels
+  readonly labels?: Labels | undefined
 }
 
 /** A reservation. When its window begins, `leases.adopt(lease)` gives the members to this process. */
@@ -301,7 +301,11 @@ export class Pool {
     }
   }
 
-  #request(count: number | undefined, options: PoolRequestOptions & { readonly total?: number }, expect: number | undefined): PoolRequest {
+  #request(
+    count: number | undefined,
+    options: PoolRequestOptions & { readonly total?: number | undefined },
+    expect: number | undefined,
+  ): PoolRequest {
     const { units, match = {}, near, account, preemptible, total } = options
     const conditions = [...this.#match, ...parseMatch(match)]
     return {

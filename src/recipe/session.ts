@@ -12,18 +12,18 @@ export interface SessionOptions {
    * How long the session lasts without activity.
    * @default '20m'
    */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | undefined
   /** @default 'on-activity' */
-  readonly renew?: AcquireOptions['renew']
+  readonly renew?: AcquireOptions['renew'] | undefined
   /** Texts for people and tools, shown with the lease. */
-  readonly labels?: Readonly<Record<string, string>>
+  readonly labels?: Readonly<Record<string, string>> | undefined
   /** The session ends with this one too: agents and their sub-agents. */
-  readonly parent?: AcquireOptions['parent']
+  readonly parent?: AcquireOptions['parent'] | undefined
   /**
    * The session ends after this time, however active.
    * @default no limit
    */
-  readonly maxLife?: Duration
+  readonly maxLife?: Duration | undefined
 }
 
 const OPTIONS = ['ttl', 'renew', 'labels', 'parent', 'maxLife'] as const

@@ -44,12 +44,12 @@ export interface SlotOptions
    * A name that stays the same over restarts. The same name gets the same number again if it is free.
    * @default none: the lowest free number
    */
-  readonly sticky?: string
+  readonly sticky?: string | undefined
   /**
    * How long the number is remembered after it was last used. Policies limit it like any ttl (by default to a day).
    * @default '1d'
    */
-  readonly remember?: Duration
+  readonly remember?: Duration | undefined
 }
 
 const ACQUIRE = [

@@ -17,8 +17,8 @@ export interface FileGuardOptions {
    * How long another process may be inside the guard before `admit` rejects with `UNAVAILABLE`, in ms.
    * @default 5000
    */
-  readonly timeout?: number
-  readonly clock?: Clock
+  readonly timeout?: number | undefined
+  readonly clock?: Clock | undefined
 }
 
 /**

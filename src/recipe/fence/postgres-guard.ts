@@ -48,7 +48,7 @@ export interface PostgresGuardOptions {
    * Creates the table of the fence, where there is none, in the transaction that needs it.
    * @default false
    */
-  readonly create?: boolean
+  readonly create?: boolean | undefined
 }
 
 /** What `pg` clients have beside `query`. */

@@ -27,7 +27,7 @@ export interface SqliteGuardOptions {
    * Creates the table of the fence, where there is none.
    * @default false
    */
-  readonly create?: boolean
+  readonly create?: boolean | undefined
 }
 
 /**

@@ -21,7 +21,7 @@ export interface DiscoverOptions extends Filter {
    * `list` and `pick` throw `UNAVAILABLE` when the cache is older than this.
    * @default any age is accepted
    */
-  readonly maxStale?: Duration
+  readonly maxStale?: Duration | undefined
 }
 
 /** A reader that waits for changes keeps its process alive by a timer of this length, set again and again. */

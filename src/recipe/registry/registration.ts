@@ -33,31 +33,31 @@ export interface RegisterOptions {
    * How long the instance stays listed without a renewal. This process renews it about twice as often.
    * @default '30s'
    */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | undefined
   /**
    * How often the registration is renewed, at most half of the ttl: a lost renewal can then be repeated before the instance is suspect.
    * @default a third of the ttl
    */
-  readonly heartbeat?: Duration
+  readonly heartbeat?: Duration | undefined
   /**
    * How long the instance is listed as `suspect` after its ttl, before it is removed.
    * @default half of the ttl
    */
-  readonly grace?: Duration
+  readonly grace?: Duration | undefined
   /**
    * How long `deregister` lists the instance as `draining` before it removes it.
    * @default 0
    */
-  readonly drain?: Duration
+  readonly drain?: Duration | undefined
   /**
    * How long to wait for a name that another holder still has, for example a predecessor that was killed.
    * @default 0: throw `HELD` at once
    */
-  readonly wait?: Duration
+  readonly wait?: Duration | undefined
   /** Ends the attempt to register. It has no effect on a registration that was made. */
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
   /** Called when something happens to the registration. */
-  readonly onEvent?: (event: RegistrationEvent) => void
+  readonly onEvent?: ((event: RegistrationEvent) => void) | undefined
 }
 
 /** An instance to register. `instance` is the holder's name by default (`host:pid`). */

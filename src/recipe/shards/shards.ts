@@ -35,24 +35,24 @@ export interface ShardsOptions {
    * How long a member lasts without a renewal: after a crash, its shards are assigned to others this much later.
    * @default '10s'
    */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | undefined
   /**
    * How long the work on a shard may take to end once its signal has fired. After that the shard goes to its next owner anyway.
    * @default no limit
    */
-  readonly budget?: Duration
+  readonly budget?: Duration | undefined
   /**
    * The name of this member, for people and for the hash. A member that comes back under its name gets much the same shards.
    * @default the holder
    */
-  readonly member?: string
+  readonly member?: string | undefined
 }
 
 export interface JoinOptions {
   /** Begins the work on a shard. It may last until `shard.signal` fires: the shard is not given back before the returned promise has settled. */
   readonly onAssigned: (shard: Shard) => void | PromiseLike<void>
   /** Ends the work on a shard, after its signal has fired. The shard is not given back before the returned promise has settled. */
-  readonly onRevoked?: (shard: Shard) => void | PromiseLike<void>
+  readonly onRevoked?: ((shard: Shard) => void | PromiseLike<void>) | undefined
   /** Ends the membership: all shards are given back, then `join` resolves. */
   readonly signal: AbortSignal
 }

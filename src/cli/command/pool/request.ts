@@ -144,7 +144,7 @@ export function onThisHost(
   return [...conditions, { label: 'host', test: 'in', values: [host] }]
 }
 
-interface RequestWords extends Pick<PoolRequest, 'units' | 'total' | 'match' | 'near'> {
+type RequestWords = { readonly [K in 'units' | 'total' | 'match' | 'near']?: PoolRequest[K] | undefined } & {
   readonly count?: number | undefined
 }
 
