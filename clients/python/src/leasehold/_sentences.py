@@ -120,6 +120,7 @@ SENTENCES: dict[str, str] = {
     "pool-impossible": "the pool {pool} can never give [{count|members}][{total} units][ with {each} units each][ with the same {near}]: {matching} of its {members|members} match, with {units} units in all[{apart?}, and too few of them have the same {near}]",
     "pool-quota": "{account} may hold {quota} units of {pool} in all, and asks for {units}: ask for less, or let an operator raise quotaUnits of {policy}",
     "too-long-life": "lease {lease} would live for {life|time} in all, and its policy allows {limit|time}",
+    "too-many-descendants": "the family of lease {lease} has {limit} leases, as many as may end together: take a parent without so many children",
     "too-many-entries": "lease {lease} takes at most {limit} entries: put the rest on another lease",
     "too-many-entry-bytes": "lease {lease} has {bytes} bytes of entries, and takes at most {limit}: put the rest on another lease",
     "too-many-free-entries": "there may be {limit} entries without a lease[ under {prefix}]: delete some, or allow more by a policy",
