@@ -1,7 +1,7 @@
 /** What `import { … } from 'leasehold'` offers. Stores, recipes and test tools have entry points of their own. */
 export type { Clock, RearmableTimer } from './clock.ts'
 export { connect, type OpenOptions } from './connect/connect.ts'
-export type { ConnectEvent, ConnectLogger, RetryOptions } from './connect/retry.ts'
+export type { ConnectEvent, ConnectLogger, ConnectRetryOptions } from './connect/retry.ts'
 export { type Duration, parseDuration } from './duration.ts'
 export {
   type AnyLeaseError,

@@ -9,7 +9,7 @@ import type { Store } from '../store.ts'
 import { startWorkerHeartbeat } from './heartbeat-thread.ts'
 import { type FileOwner, operatorSecret } from './operator-secret.ts'
 import { RelocatingLessor } from './relocating-lessor.ts'
-import { openWithRetry, type RetryOptions } from './retry.ts'
+import { type ConnectRetryOptions, openWithRetry } from './retry.ts'
 import { storeOf } from './store-of.ts'
 import { defaultUrl, schemeOf } from './url.ts'
 
@@ -36,7 +36,7 @@ export interface OpenOptions {
  */
 export async function connect(
   where: string | URL | Store | Lessor = process.env.LEASEHOLD_URL || defaultUrl(),
-  options: LeasesOptions & OpenOptions & RetryOptions = {},
+  options: LeasesOptions & OpenOptions & ConnectRetryOptions = {},
 ): Promise<Leases> {
   if (typeof options !== 'object' || options === null)
     throw new LeaseError('INVALID', `the options of connect are an object, not ${String(options)}`)

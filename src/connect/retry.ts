@@ -17,7 +17,7 @@ export interface ConnectLogger {
   warn(message: string): void
 }
 
-export interface RetryOptions {
+export interface ConnectRetryOptions {
   /**
    * How long to try to open a place that is down or still starting. What no waiting can mend, such as a wrong password, fails at once.
    * @default 0: fail with the first error
@@ -35,7 +35,11 @@ const PASSING: ReadonlySet<ErrorReason> = new Set<ErrorReason>([
   ...(['cluster', 'connections', 'changed', 'busy'] as const),
 ])
 
-export async function openWithRetry<T>(open: () => Promise<T>, clock: Clock, { retry = 0, onEvent, logger }: RetryOptions): Promise<T> {
+export async function openWithRetry<T>(
+  open: () => Promise<T>,
+  clock: Clock,
+  { retry = 0, onEvent, logger }: ConnectRetryOptions,
+): Promise<T> {
   const limit = milliseconds(retry, 'retry')
   const began = clock.now()
   for (let attempt = 1; ; attempt++) {
