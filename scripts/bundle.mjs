@@ -20,6 +20,9 @@ const CORE = ['cli/program.js', 'cli/command/run.js', 'replica/replica.js', 'sto
 /** Which package a module belongs to, by its path. */
 const PACKAGE = /^(.*\/node_modules\/((?:@[^/]+\/)?[^/]+))\//
 
+/** As the compiler writes `import(name)`. */
+const OPTIONAL_IMPORT = 'import(__rewriteRelativeImportExtension(name))'
+
 /** Bundles `input` into `dist`. `into` is the folder of the parts. Returns the folders of the packages that are inside, by name. */
 async function bundle(dist, input, { into, platform, output }) {
   const inDist = id => relative(dist, id).split(sep).join('/')
@@ -60,7 +63,12 @@ async function bundle(dist, input, { into, platform, output }) {
       },
     ],
   })
-  await bundled.write({ format: 'esm', comments: false, ...output(inDist) })
+  const options = output(inDist)
+  const { output: written } = await bundled.write({ format: 'esm', comments: false, ...options })
+  // The SQLite package may be missing, and is imported by its name in a variable. Without the comment, webpack puts an error in the place of that import.
+  for (const { fileName, code } of written)
+    if (code?.includes(OPTIONAL_IMPORT))
+      writeFileSync(join(options.dir, fileName), code.replaceAll(OPTIONAL_IMPORT, 'import(/* webpackIgnore: true */ name)'))
   await bundled.close()
   return packages
 }
