@@ -61,6 +61,14 @@ export const COMBINED_BUGS: readonly Planted[] = [
     profiles,
   },
   {
+    name: 'a face trusts an identity in the quiet period after a loss',
+    file: 'src/face/kubernetes/lease-objects.js',
+    find: 'if (await this.#isQuiet())',
+    put: 'if (false)',
+    expected: ['S1'],
+    profiles,
+  },
+  {
     name: 'a renewal after a loss shortens a term that a lost renewal gave',
     file: 'src/kernel/rule/renew.js',
     find: 'lease.term = Math.max(lease.term, quiet.duration - agedOf(state, quiet))',

@@ -146,6 +146,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a lease that is never to be renewed is renewed': { profile: 'combined', seed: 6 },
   'a renewal after a loss shortens a term that a lost renewal gave': { profile: 'combined', seed: 7004004 },
   'a face answers that its client leads without renewing the lease': { profile: 'combined', seed: 5 },
+  'a face trusts an identity in the quiet period after a loss': { profile: 'combined', seed: 210 },
   'a transfer answers a request for something else': { profile: 'combined', seed: 8 },
   'a transfer answers a request under another parent': { profile: 'combined', seed: 7 },
   'a transferred lease gets the whole time of its notice again': { profile: 'directed', seed: 1 },
