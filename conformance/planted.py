@@ -105,8 +105,8 @@ MISTAKES = [
     (
         "a lease that was passed on to a name is taken without a claim",
         "_adopt.py",
-        'if engine.incarnation is not None and value.get("incarnation") == engine.incarnation:',
-        "if True:",
+        'engine.channel.send(("LEASE.CLAIM", lease, *incarnation, "OP", engine.operation()), self._claim_answered).late = self._late',
+        "self._confirm()",
         "38",
     ),
     (

@@ -31,6 +31,7 @@ const SCENES: readonly Scene[] = [
   orphan,
   secondThread,
   undoneAnswer,
+  lostLengthening,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -79,6 +80,21 @@ async function restoredLog(crew: Crew): Promise<void> {
     if ((await hold(crew, { holder: 'restored', wants: [{ resource: 'x/restored' }] })) !== undefined) return
     await crew.pause(LONG / 10)
   }
+}
+
+/** The renewal that gave a lease a longer ttl is lost, and so is the answer to the next one: the lease stays for as long as its holder relies on it. */
+async function lostLengthening(crew: Crew): Promise<void> {
+  const { world, referee } = crew.site
+  const held = (await hold(crew, { holder: 'lengthened', wants: [{ resource: 'x/lengthened' }] }))!
+  const backup = (await crew.changes.backup())!
+  const sent = held.mark(world.now)
+  const renewed = await crew.propose({ kind: 'renew', leases: [held.lease], ttl: LONG })
+  if (renewed.kind !== 'renewed' || renewed.ttls[0] !== LONG) throw new Error(`a scene was refused: ${JSON.stringify(renewed)}`)
+  referee.terms.acknowledged(held.lease, sent.world, LONG)
+  held.believe(sent, LONG)
+  await crew.changes.restore(backup)
+  await crew.propose({ kind: 'renew', leases: [held.lease] })
+  await crew.pause(LONG)
 }
 
 async function offer(crew: Crew, members: number): Promise<void> {

@@ -74,7 +74,7 @@ export const COMBINED_BUGS: readonly Planted[] = [
     find: 'lease.term = Math.max(lease.term, quiet.duration - agedOf(state, quiet))',
     put: 'void [lease.term, quiet, agedOf, state]',
     expected: ['S4'],
-    profiles,
+    profiles: ['cases'],
   },
   {
     name: 'a transfer answers a request for something else',
@@ -121,7 +121,7 @@ export const COMBINED_BUGS: readonly Planted[] = [
     file: 'src/kernel/rule/govern.js',
     find: 'held.status === WAITING ? held.term : Math.max(held.term, length)',
     put: 'held.term',
-    expected: ['S4'],
+    expected: ['S4', 'S1'],
     profiles: ['combined', 'restless'],
   },
   {

@@ -202,6 +202,14 @@ def test_a_waiter_gets_a_lease_that_is_passed_on_to_it_and_learns_of_recalls(ser
         got[0].release()
 
 
+def test_a_process_that_goes_on_with_its_former_incarnation_adopts_what_it_had_claimed(server: Server) -> None:
+    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="crew") as former:
+        number = a.acquire("claimed", ttl=30).transfer("crew")
+        lease = former.adopt(number)
+        with leasehold.connect(server.url, holder="crew", incarnation=former.incarnation) as following:
+            assert following.adopt(number).token == lease.token
+
+
 def test_a_process_takes_over_what_was_passed_on_to_its_name(server: Server) -> None:
     with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="crew") as b:
         first = a.acquire("adopted", ttl=30)
@@ -216,9 +224,6 @@ def test_a_process_takes_over_what_was_passed_on_to_its_name(server: Server) -> 
                     return caught.value.code
 
             assert asyncio.run(refused()) == "HELD"
-            # A process that goes on with the incarnation of a former one has its leases.
-            with leasehold.connect(server.url, holder="crew", incarnation=b.incarnation) as following:
-                assert following.adopt(number).token == lease.token
             again = lease.transfer("crew")
 
         async def adopted() -> int:
