@@ -54,7 +54,7 @@ test('a suggested command gets the named store and configuration file exactly on
   rememberFlags({})
   expect(withStoreFlags(hint)).toBe(hint)
   rememberFlags({ store: 'postgres://ann:secret@host/db?name=a', config: '/etc/l.json' })
-  const flags = "--store 'postgres://host/db?name=a' --config /etc/l.json"
+  const flags = "--store 'postgres://ann@host/db?name=a' --config /etc/l.json"
   expect(withStoreFlags(hint)).toBe(
     `See leasehold history ${flags} NAME, or ask: leasehold key ls ${flags}. (leasehold key create --name admin --allow admin --store URL)`,
   )
