@@ -1,4 +1,4 @@
-/** Divides a renewal of many leases into commands of at most a thousand, and their answers are put together again. */
+/** Divides a renewal of many leases into commands of at most a thousand, and puts their answers together again. */
 import type { Renew } from '../kernel/command.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
 import type { Completion } from '../lessor.ts'

@@ -2,8 +2,8 @@
  * Tells when another process may have appended to the file: by the file events of the operating system if they arrive, by polling if they do not, and by a slow
  * check in any case. Correctness depends on none of them, only latency does.
  *
- * Every append writes PATH-head after its commit, so an event of that file comes when there is something to read. Not every file system has events, so they are
- * trusted only after a test: changing the times of PATH-head is an event, too. A check that finds a change without an event ends that trust.
+ * Every append writes PATH-head after its record is durable, so an event of that file comes when there is something to read. Not every file system has events,
+ * so they are trusted only after a test: changing the times of PATH-head is an event, too. A check that finds a change without an event ends that trust.
  */
 import { utimesSync, watch } from 'node:fs'
 import type { Clock } from '../../clock.ts'
@@ -13,7 +13,7 @@ const [POLL_BUSY, POLL_IDLE] = [8, 20]
 const IDLE_AFTER = 1_000
 /** How often the log is checked although events are trusted. */
 const CHECK = 1_000
-/** The process that appended may have been between its commit and the write of PATH-head. */
+/** The process that appended may not have written PATH-head yet. */
 const EVENT_WITHIN = 100
 /** Events that do not arrive are tested again after this time. */
 const TEST_AGAIN = 60_000

@@ -52,7 +52,7 @@ export class FileLog {
   #epoch = 0
   /** Records up to this index may be trimmed. */
   #floor = 0
-  /** Of an owner: the write of PATH-head that is under way, and whether the head has moved since. */
+  /** Of an owner: the write of PATH-head that is under way. */
   #publishing: Promise<void> | undefined
 
   constructor({ path, engine, clock = systemClock, timeout, own }: FileLogOptions) {

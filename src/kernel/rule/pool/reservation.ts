@@ -160,8 +160,8 @@ function wholeRooms({ members }: PoolState): Rooms {
 }
 
 /**
- * What windows leave at one moment after the other, with all windows served that are present then, the earliest first. From one moment to the next, only the
- * windows that begin in between are served, unless one has ended or other members are there: then all are served again.
+ * Serves the windows of a pool, the earliest first, and says what they leave. It is asked for one moment after the other. Only the windows that have begun since
+ * the last moment are added; if one has ended since, or if the members are others, all windows of the new moment are served again.
  */
 class ServedWindows {
   readonly #windows: readonly Window[]
@@ -257,9 +257,9 @@ export class WindowsAhead {
   readonly #except: LeaseState | undefined
   readonly #budget: WindowBudget
   readonly #windows: readonly Window[]
-  /** When the holders leave that have an end, the first one first. */
+  /** The times at which holders leave, the earliest first. Infinity: the holder has no end. */
   #ends: readonly number[] | undefined
-  /** By the number of holders that have left: the members without those that are still held. */
+  /** The members that are not held, by the number of holders that have left. */
   readonly #left = new Map<number, Rooms>()
 
   /** `except`: as if this lease held nothing. `budget`: that of the turn. */
