@@ -57,7 +57,7 @@ export class FileStore implements Store {
       shared: own === undefined,
       ages: clock.boot() !== '',
       notes: [
-        'For the processes of one machine, on a local disk: a process sees what another one appended within 50 ms.',
+        'For the processes of one machine, on a local disk: a process sees what another one appended within 50 ms, or within 1 s if the file system loses an event.',
         'Ages are known until the machine reboots.',
       ],
     }
