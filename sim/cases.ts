@@ -32,6 +32,7 @@ const SCENES: readonly Scene[] = [
   secondThread,
   undoneAnswer,
   lostLengthening,
+  passedOnUnderNotice,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -113,6 +114,18 @@ async function givenBack(crew: Crew, which: 0 | 1): Promise<void> {
   const [grant] = findLease(crew.site.referee.state, lease)!.grants
   await crew.propose({ kind: 'release', lease, resource: grant!.resource.name })
   await crew.pause(400)
+}
+
+/** A lease is passed on under notice, and the waiter that the notice is for goes away before the giver has stopped: the lease is not preempted. */
+async function passedOnUnderNotice(crew: Crew): Promise<void> {
+  await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue: 'fifo', preempt: 'marked', preemptNotice: 300, minHold: 0 } })
+  await offer(crew, 1)
+  const giver = await leaseOf(crew, { holder: 'giver', pool: { pool: POOL, preemptible: true } })
+  const waiter = await leaseOf(crew, { holder: 'waiter', wait: true, priority: 1, pool: { pool: POOL } })
+  await crew.propose({ kind: 'transfer', lease: giver, to: 'heir' })
+  await crew.propose({ kind: 'release', lease: waiter })
+  await crew.propose({ kind: 'release', lease: giver })
+  await crew.pause(500)
 }
 
 /** The name of a client of the face is released natively: the face does not answer that it leads. */

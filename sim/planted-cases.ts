@@ -62,4 +62,13 @@ export const CASE_BUGS: readonly Planted[] = [
     expected: ['S5'],
     profiles,
   },
+  {
+    name: 'the notice of a lease that was passed on is not taken back when its waiter has gone',
+    file: 'src/kernel/rule/pool/holders.js',
+    find: `if (claim.notice !== 0)
+        markPool(state, pool);`,
+    put: '',
+    expected: ['S14'],
+    profiles,
+  },
 ]

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import type { PolicyRules } from '../../../src/kernel/command.ts'
 import { timerId, timerOf } from '../../../src/kernel/state/timers.ts'
-import { PREEMPT } from '../../../src/kernel/state.ts'
+import { LIVE, PREEMPT } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 const NOTICE = 30_000
@@ -29,8 +29,12 @@ function transfer(world: World, lease: number, to: string): number {
 }
 
 /** The victim of the waiter, which was told that it has 30 s. */
-function noticed({ victim = 0, waiter = 5 }: { readonly victim?: number; readonly waiter?: number } = {}) {
-  const world = poolWorld({ preempt: 'marked', preemptNotice: NOTICE }, 'a')
+function noticed({
+  victim = 0,
+  waiter = 5,
+  rules,
+}: { readonly victim?: number; readonly waiter?: number; readonly rules?: PolicyRules } = {}) {
+  const world = poolWorld({ preempt: 'marked', preemptNotice: NOTICE, ...rules }, 'a')
   const { lease } = world.acquire('victim', [], { priority: victim, pool: { pool: 'g', preemptible: true } })
   const { lease: waits } = world.queue('urgent', [], { priority: waiter, pool: { pool: 'g' } })
   expect(timerOf(world.lease(lease)!, PREEMPT)).toMatchObject({ duration: NOTICE })
@@ -55,6 +59,35 @@ test('a transferred lease is kept when the waiter that its notice is for goes aw
   expect(world.lease(waiter)).toBeUndefined()
   const timer = timerOf(world.lease(heir)!, PREEMPT)
   expect(timer).toBeUndefined()
+})
+
+/** The notice of a lease that was passed on, and waits until the giver has stopped. The waiter that the notice is for goes away meanwhile. */
+function noticedHeir(rules: PolicyRules = {}) {
+  const { world, victim, waiter } = noticed({ victim: -1, waiter: 0, rules })
+  const passedOn = world.do({ kind: 'transfer', lease: victim, to: 'heir' })
+  const heir = (passedOn as { id: number }).id
+  expect(timerOf(world.lease(heir)!, PREEMPT)).toBeDefined()
+  world.release(waiter)
+  return { world, giver: victim, heir }
+}
+
+test.each(['fifo', 'fit', 'backfill', 'fair'] as const)(
+  'a transferred lease is kept when the waiter that its notice is for has gone before the giver stops (%s)',
+  queue => {
+    const { world, giver, heir } = noticedHeir({ queue })
+    const events = eventsOf(world, () => world.release(giver))
+    expect(events).toContain('kept heir')
+    expect(world.lease(heir)).toMatchObject({ status: LIVE })
+    expect(timerOf(world.lease(heir)!, PREEMPT)).toBeUndefined()
+  },
+)
+
+test('a lease that waits for its giver to stop does not end by a notice whose waiter has gone', () => {
+  const { world, giver, heir } = noticedHeir()
+  world.due(heir, PREEMPT)
+  expect(timerOf(world.lease(heir)!, PREEMPT)).toBeUndefined()
+  world.release(giver)
+  expect(world.lease(heir)).toMatchObject({ status: LIVE })
 })
 
 test('a lease that overtook a waiter makes room for it, also after a transfer', () => {

@@ -209,6 +209,15 @@ export class PoolModel {
     if (lease.noticeRan !== undefined) lease.noticeRan = Math.max(lease.noticeRan, ms)
   }
 
+  /** The notice has run out. Returns whether the lease ends: not if it waits for its giver to stop, and the waiter of the notice has gone. */
+  noticeEnds(id: number): boolean {
+    const lease = this.#lease(id)
+    const isNeeded = this.leases.some(waiter => waiter.id === lease.notice && isInQueue(waiter))
+    if (lease.status !== 'waiting' || isNeeded) return true
+    endNotice(lease)
+    return false
+  }
+
   /** Why it may not hold its members for `by` ms longer; undefined: it does from now on. */
   extend(id: number, by: number): 'HELD' | undefined {
     const lease = this.#lease(id)
@@ -282,6 +291,8 @@ export class PoolModel {
       next.promised = []
       // It leaves the queue of the member before it takes it: for that moment the pool had room.
       if (this.#rules.queue !== 'fit' && promised.some(({ member }) => !this.#isPromised(member))) this.isChanged = true
+      // The waiter that its notice is for may have gone while it waited.
+      if (next.notice !== 0) this.isChanged = true
       this.#grant(next, promised)
     }
   }

@@ -307,8 +307,8 @@ export class ProgramModel {
   }
 
   /** A cap, an announced break or the notice of a preemption is due. */
-  limitDue(id: number): string {
-    this.#end(this.find(id)!, false, 'revoked')
+  limitDue(id: number, isNotice = false): string {
+    if (!isNotice || this.pool.noticeEnds(id)) this.#end(this.find(id)!, false, 'revoked')
     this.#serve()
     return 'done'
   }

@@ -337,7 +337,7 @@ class Player {
     this.#report.pairs.add(features, slot === CAP ? ['cap'] : slot === BREAK ? ['break'] : slot === PREEMPT ? ['preemptible'] : [])
     const said = word(this.world.do({ kind: 'due', timer: timerId(lease, slot), epoch: timer.epoch }))
     const before = model.status
-    const answer = slot === TERM ? this.model.termDue(id) : this.model.limitDue(id)
+    const answer = slot === TERM ? this.model.termDue(id) : this.model.limitDue(id, slot === PREEMPT)
     if (slot === TERM && model.status === 'suspect') this.#report.pairs.add(features, ['grace'])
     if (slot === TERM && model.status === 'frozen' && before !== 'frozen') {
       this.#mark(id, 'lock-delay')

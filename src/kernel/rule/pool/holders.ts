@@ -18,6 +18,8 @@ export function beginHolding(state: State, lease: LeaseState): void {
     chargeGrant(state, pool, claim, units)
   } else bringUpToDate(state, pool, accountOf(pool, claim.account))
   addHolder(state, lease)
+  // It was passed on while it was under notice. The waiter that the notice is for may have gone before the giver stopped.
+  if (claim.notice !== 0) markPool(state, pool)
 }
 
 /** Lists a lease that holds members. */

@@ -22,6 +22,7 @@ import { end } from '../end.ts'
 import { rule } from '../policy.ts'
 import { accountName, entryPenalty, preempts, refundOf, shareOf } from './account.ts'
 import { matches } from './condition.ts'
+import { endNotice } from './holders.ts'
 import { askedUnits } from './order.ts'
 import { type Outlook, outlookOf } from './outlook.ts'
 import { endingSoon, yieldsTo } from './plan.ts'
@@ -153,7 +154,10 @@ function giveNotice(state: State, effects: Effects, pool: PoolState, lease: Leas
 
 /** The notice has run out: the deadline is hard. */
 export function preemptionDue(state: State, effects: Effects, lease: LeaseState): void {
-  const waiter = findLease(state, lease.extras!.pool!.notice)
+  const { pool: name, notice } = lease.extras!.pool!
+  const waiter = findLease(state, notice)
+  // Turns review the notices of holders. A lease that was passed on, and waits until the giver has stopped, is none yet.
+  if (lease.status === WAITING && !isWaitingFor(waiter, name)) return spare(state, effects, lease)
   const by = waiter?.holder.name ?? ''
   end(state, effects, lease, { type: 'revoked', cause: 'preempted', by, stopped: false }, state.freed)
 }
@@ -165,21 +169,24 @@ function takeBack(state: State, effects: Effects, pool: PoolState): void {
   const outlooks = new Map<LeaseState, Outlook>()
   for (const lease of noticed) {
     const waiter = findLease(state, lease.extras!.pool!.notice)
-    if (waiter?.status === WAITING && waiter.extras!.pool?.pool === pool.name) {
-      const outlook = outlooks.get(waiter) ?? outlookOf(state, pool, waiter.extras!.pool)
+    if (isWaitingFor(waiter, pool.name)) {
+      const outlook = outlooks.get(waiter) ?? outlookOf(state, pool, waiter.extras!.pool!)
       outlooks.set(waiter, outlook)
       if (!outlook.fits(endingSoon(pool).filter(other => other !== lease))) continue
     }
-    spare(state, effects, pool, lease)
+    spare(state, effects, lease)
   }
 }
 
-function spare(state: State, effects: Effects, pool: PoolState, lease: LeaseState): void {
+/** Returns whether the waiter of a notice still waits for members of the pool. */
+function isWaitingFor(waiter: LeaseState | undefined, pool: string): waiter is LeaseState {
+  return waiter?.status === WAITING && waiter.extras!.pool?.pool === pool
+}
+
+function spare(state: State, effects: Effects, lease: LeaseState): void {
   touch(state, lease)
-  const extras = lease.extras!
-  extras.pool!.notice = 0
-  extras.recalled = false
-  pool.noticed.delete(lease)
+  endNotice(state, lease)
+  lease.extras!.recalled = false
   cancelTimer(effects, lease, PREEMPT)
   for (const { resource, token } of lease.grants) emit(state, effects, 'kept', lease, { resource: resource.name, token, cause: 'preempt' })
 }
