@@ -33,7 +33,11 @@ function noticed({
   victim = 0,
   waiter = 5,
   rules,
-}: { readonly victim?: number; readonly waiter?: number; readonly rules?: PolicyRules } = {}) {
+}: {
+  readonly victim?: number
+  readonly waiter?: number
+  readonly rules?: PolicyRules
+} = {}) {
   const world = poolWorld({ preempt: 'marked', preemptNotice: NOTICE, ...rules }, 'a')
   const { lease } = world.acquire('victim', [], { priority: victim, pool: { pool: 'g', preemptible: true } })
   const { lease: waits } = world.queue('urgent', [], { priority: waiter, pool: { pool: 'g' } })
