@@ -23,11 +23,16 @@ export function exportTargets(root, { exports }, conditions = ['types', 'default
   )
   return targets.flatMap(target => {
     const [before, after] = target.split('*')
-    if (after === undefined) return [target]
-    return readdirSync(join(root, before))
-      .map(name => `${before}${name}${after}`)
-      .filter(path => existsSync(join(root, path)))
+    return after === undefined ? [target] : namesMatching(root, target).map(name => `${before}${name}${after}`)
   })
+}
+
+/** The names for which a pattern such as `./store/*` or `./recipe/*` has a file. */
+export function namesMatching(root, pattern) {
+  const [before, after] = pattern.split('*')
+  return readdirSync(join(root, before), { withFileTypes: true })
+    .map(entry => (entry.isDirectory() ? entry.name : entry.name.endsWith(after) ? entry.name.slice(0, -after.length) : ''))
+    .filter(name => name !== '' && existsSync(join(root, `${before}${name}${after}`)))
 }
 
 /** The modules that the import of `entry` loads at once, as paths from `folder`. */

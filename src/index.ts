@@ -38,6 +38,7 @@ export type { Event, EventType } from './kernel/event.ts'
 export type { Outcome } from './kernel/outcome.ts'
 export type { TermPlan } from './learn/term.ts'
 export { type Jeopardy, type JeopardyCallback, Lease, type RenewalStrategy, type Requirement, type TransferOptions } from './lease.ts'
+export type * from './leases.ts'
 export { Leases } from './leases.ts'
 export type { ListColumn, ListPart, ListState } from './lessor/list-part.ts'
 export type {
@@ -74,31 +75,4 @@ export type { Alternative, Blocker, ExplainPoolOptions, WaitCause, WaitExplanati
 export type { StartForecast } from './pool/forecast.ts'
 export type { PoolUse } from './pool/learned-durations.ts'
 export type { Match } from './pool/match.ts'
-export type { Cache, CacheLease, CacheOptions, CacheWriteOptions } from './recipe/cache.ts'
-export type { Election, ElectionOptions, Leader, Term, UntilAborted } from './recipe/election.ts'
-export type { Lock, LockOptions, LockView } from './recipe/lock.ts'
-export type {
-  Labels,
-  Member,
-  OfferOptions,
-  Pool,
-  PoolOptions,
-  PoolRequestOptions,
-  Reservation,
-  ReserveOptions,
-  TakeOptions,
-} from './recipe/pool.ts'
-export type {
-  DiscoverOptions,
-  Discovery,
-  RegisterInput,
-  RegisterOptions,
-  Registration,
-  RegistrationChange,
-  RegistrationEvent,
-  Registry,
-} from './recipe/registry/registry.ts'
-export type { Session, SessionOptions } from './recipe/session.ts'
-export type { JoinOptions, Shard, Shards, ShardsOptions } from './recipe/shards/shards.ts'
-export type { NumberedSlot, SlotOptions } from './recipe/slots.ts'
 export type { Profile } from './store.ts'

@@ -10,9 +10,36 @@ import { Session, type SessionOptions } from './recipe/session.ts'
 import { Shards, type ShardsOptions } from './recipe/shards/shards.ts'
 import { type NumberedSlot, type SlotOptions, takeSlot } from './recipe/slots.ts'
 
-export type { AcquireOptions, Mode } from './holder/acquire-options.ts'
-export { LEASES_OPTIONS, type LeasesOptions } from './holder/lease-client.ts'
-export type { Loss, PastLease } from './holder/loss-log.ts'
+// Everything that this file exports is exported by the package.
+export type { AcquireOptions } from './holder/acquire-options.ts'
+export type { LeasesOptions } from './holder/lease-client.ts'
+export type { Cache, CacheLease, CacheOptions, CacheWriteOptions } from './recipe/cache.ts'
+export type { Election, ElectionOptions, Leader, Term, UntilAborted } from './recipe/election.ts'
+export type { Lock, LockOptions, LockView } from './recipe/lock.ts'
+export type {
+  Labels,
+  Member,
+  OfferOptions,
+  Pool,
+  PoolOptions,
+  PoolRequestOptions,
+  Reservation,
+  ReserveOptions,
+  TakeOptions,
+} from './recipe/pool.ts'
+export type {
+  DiscoverOptions,
+  Discovery,
+  RegisterInput,
+  RegisterOptions,
+  Registration,
+  RegistrationChange,
+  RegistrationEvent,
+  Registry,
+} from './recipe/registry/registry.ts'
+export type { Session, SessionOptions } from './recipe/session.ts'
+export type { JoinOptions, Shard, Shards, ShardsOptions } from './recipe/shards/shards.ts'
+export type { NumberedSlot, SlotOptions } from './recipe/slots.ts'
 
 /**
  * The leases of one process: acquired, renewed together, released.

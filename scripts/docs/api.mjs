@@ -1,9 +1,10 @@
 // The API of the package, from the doc comments in its declarations: one page for each entry point of package.json. The pages are part of the built site and are
 // not committed.
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { root } from '../build.mjs'
+import { namesMatching } from '../packed-files.mjs'
 import { cell, comment, members, parse } from './declarations.mjs'
 
 /** By the path in the site, the text of each page. */
@@ -27,14 +28,11 @@ function entryPoints() {
   const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
   return Object.entries(exports).flatMap(([name, { types }]) => {
     if (types === undefined) return []
-    const found = name.includes('*') ? stars(types).map(star => [name.replace('*', star), types.replace('*', star)]) : [[name, types]]
+    const found = name.includes('*')
+      ? namesMatching(root, types).map(star => [name.replace('*', star), types.replace('*', star)])
+      : [[name, types]]
     return found.map(([name, types]) => ({ name: `leasehold${name.slice(1)}`, file: join(root, types) }))
   })
-}
-
-function stars(pattern) {
-  const [before, after] = pattern.split('*')
-  return readdirSync(join(root, before)).filter(name => existsSync(join(root, before, `${name}${after}`)))
 }
 
 function pageName(name) {

@@ -1,7 +1,8 @@
 /** `connect`: opens a URL, a store or a lessor, and returns its leases. */
 import { type Clock, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { LEASES_OPTIONS, Leases, type LeasesOptions } from '../leases.ts'
+import { LEASES_OPTIONS, type LeasesOptions } from '../holder/lease-client.ts'
+import { Leases } from '../leases.ts'
 import type { Lessor } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
 import type { Replica, Survivor } from '../replica/replica.ts'

@@ -65,17 +65,23 @@ function firstCells(page: string): string {
   return found(page, /^\| (.*?) \| /gm).join('\n')
 }
 
-/** The recipe of each import from a file or a folder of src/recipe/. */
-function recipesImportedBy(path: string): string[] {
-  return found(read(path), /from '\.\/recipe\/([\w-]+)[./]/g)
+/** The recipe of each import, or of each export, of src/leases.ts from a file or a folder of src/recipe/. */
+function recipesOf(form: 'import' | 'export'): string[] {
+  return found(read('src/leases.ts'), new RegExp(`^${form}\\b[^']*from '\\./recipe/([\\w-]+)[./]`, 'gm'))
 }
 
-/** The names that package.json exports under `./FOLDER/`; a pattern stands for every folder of the source with an index. */
+/** The names that package.json exports under `./FOLDER/`; a pattern stands for every file, or every folder with an index, as its target says. */
 function exportsUnder(folder: string): string[] {
-  const { exports } = JSON.parse(read('package.json')) as { exports: Record<string, unknown> }
-  const names = found(Object.keys(exports).join('\n'), new RegExp(`^\\./${folder}/(.+)$`, 'gm'))
-  const indexed = () => foldersIn(listing(`src/${folder}`)).filter(name => listing(`src/${folder}/${name}`).includes('index.ts'))
-  return names.flatMap(name => (name === '*' ? indexed() : [name]))
+  const { exports } = JSON.parse(read('package.json')) as { exports: Record<string, { readonly types: string }> }
+  const prefix = `./${folder}/`
+  const entries = listing(`src/${folder}`)
+  const matched = (types: string) =>
+    types.endsWith('/*/index.d.ts')
+      ? foldersIn(entries).filter(name => listing(`src/${folder}/${name}`).includes('index.ts'))
+      : filesIn(entries, '.ts')
+  return Object.keys(exports)
+    .filter(name => name.startsWith(prefix))
+    .flatMap(name => (name === `${prefix}*` ? matched(exports[name]!.types) : [name.slice(prefix.length)]))
 }
 
 function reportedUnder(folder: string): string[] {
@@ -98,8 +104,8 @@ const kinds: readonly Kind[] = [
       { what: 'page in docs/recipes/', has: filesIn(listing('docs/recipes'), '.md') },
       { what: 'export ./recipe/NAME in package.json', has: exportsUnder('recipe') },
       { what: 'section in test/project/api-report.txt', has: reportedUnder('recipe') },
-      { what: 'method of Leases in src/leases.ts', has: recipesImportedBy('src/leases.ts'), except: fence },
-      { what: 'types in src/index.ts', has: recipesImportedBy('src/index.ts'), except: fence },
+      { what: 'method of Leases in src/leases.ts', has: recipesOf('import'), except: fence },
+      { what: 'types in src/leases.ts', has: recipesOf('export'), except: fence },
       { what: 'test in test/recipe/', has: testedUnder('recipe') },
     ],
   },

@@ -46,10 +46,13 @@ beforeAll(async () => {
   await npm('install', '--no-audit', '--no-fund', '--prefer-offline', tarball)
   writeFileSync(join(folder, 'first.js'), FIRST_LEASE)
   const { exports } = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as { exports: Record<string, unknown> }
-  const stores = ['file', 'postgres', 'redis', 'etcd']
+  const names: Readonly<Record<string, readonly string[]>> = {
+    './store/*': ['file', 'postgres', 'redis', 'etcd'],
+    './recipe/*': ['lock', 'election', 'session', 'cache', 'pool', 'slots'],
+  }
   entries = Object.keys(exports)
     .filter(entry => entry !== './package.json')
-    .flatMap(entry => (entry.includes('*') ? stores.map(store => entry.replace('*', store)) : [entry]))
+    .flatMap(entry => (entry.includes('*') ? names[entry]!.map(name => entry.replace('*', name)) : [entry]))
     .map(entry => join('leasehold', entry))
 }, TIMEOUT)
 

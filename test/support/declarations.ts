@@ -88,7 +88,7 @@ function read(statement: string, file: string, found: Declarations): void {
     return
   }
   if (/^import\b/.test(statement)) return
-  if (/^export\s*\*/.test(statement)) {
+  if (/^export\s+(?:type\s+)?\*/.test(statement)) {
     if (target !== undefined) found.stars.push(target)
     return
   }
