@@ -1,4 +1,4 @@
-// What the history that the server keeps for its page costs: CPU at a rate of events, with and without it, and the memory of a full day.
+// Measures the cost of the history that the server keeps for its page: CPU at a rate of events, with and without it, and the memory of a full day.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemClock } from '../dist/clock.js'
 import { propose } from '../dist/lessor/propose.js'

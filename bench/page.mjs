@@ -112,7 +112,7 @@ export async function manyEvents(report, { quick }) {
       views[view] = await share()
     }
     const heap = await pageHeap(page)
-    // What the browser drops by itself on this machine, beside the same server under the same load.
+    // Counts the frames that the browser drops by itself on this machine, beside the same server under the same load.
     await page.goto('about:blank')
     await page.waitForTimeout(quick ? 1_000 : 2_000)
     const empty = await share()

@@ -1,4 +1,4 @@
-// How long the path of a command is: the files, functions and calls that one acquire, one renewal and one expiry run, counted by V8.
+// The length of the path of a command: the files, functions and calls that one acquire, one renewal and one expiry run, counted by V8.
 //
 //   npm run path            prints the counts
 //   npm run path -- --list  prints the functions of each, too

@@ -1,4 +1,4 @@
-/** What the conductor knows of its clients, their connections and their leases. */
+/** The conductor's knowledge of its clients, their connections and their leases is kept here. */
 import type { ByteLinkEnd } from '../src/wire/resp/link.ts'
 import type { DriverEvent } from './driver.ts'
 import type { ClientOptions } from './scenario.ts'

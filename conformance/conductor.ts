@@ -97,7 +97,7 @@ export class Conductor {
     }
   }
 
-  /** What a call is about. An adopted lease has the resources of the one that was passed on. */
+  /** Returns the resources that a call is about. An adopted lease has the resources of the one that was passed on. */
   #resourcesOf({ call, args }: CallStep): readonly string[] {
     if (call === 'transfer') return this.#leases.get(String(args?.lease))?.resources ?? []
     if (call === 'adopt') return this.#names.get(this.#calls.get(String(args?.lease)) ?? 0)?.resources ?? []
@@ -208,7 +208,7 @@ export class Conductor {
     }
   }
 
-  /** What each client says it holds. Two that say so of one resource is what everything here is about. */
+  /** Asks each client which leases it holds. Two that say so of one resource is what everything here is about. */
   async #look(): Promise<Map<string, number>> {
     const held = new Map<string, number>()
     for (const client of this.#clients.values()) {

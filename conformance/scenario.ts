@@ -1,7 +1,7 @@
 /** The form of a scenario. README.md describes each field; `scenarios/` has them as JSON. Durations are milliseconds. */
 
 export interface ClientOptions {
-  /** How fast its clocks run: 1 is true time. */
+  /** Its clocks run at this rate: 1 is true time. */
   readonly rate?: number
   readonly addresses?: number
   /** Its name. That of the client in the scenario by default. */
@@ -59,7 +59,7 @@ export interface Scenario {
   /** The accident that it prevents, and where it happened. */
   readonly why: string
   readonly clients: Readonly<Record<string, ClientOptions>>
-  /** Whether what each client holds is looked at in every moment. A look may be what ends a lease. Default: true. */
+  /** True: the conductor looks in every moment at which leases each client holds. A look may be what ends a lease. Default: true. */
   readonly looks?: boolean
   readonly steps: readonly Step[]
 }

@@ -1,4 +1,4 @@
-// What a lease is for, with three processes and one file: a holder is killed, no process cleans up, and the next holder goes on.
+// A lease at work, with three processes and one file: a holder is killed, no process cleans up, and the next holder goes on.
 //
 // Run it with `node examples/takeover.mjs`. It takes about three seconds and leaves no files behind.
 import { fork } from 'node:child_process'

@@ -14,7 +14,7 @@ import { rolldown } from 'rolldown'
 import { exportTargets, STARTED, staticImports } from './packed-files.mjs'
 
 const GUARD = /^(cli\/guard-process|guard\/(hook-answer|hook-event|patch-paths|host-process|token-file)|agent\/repository)\.js$/
-/** What `leasehold run` loads for a lease in a file is one part. */
+/** All modules that `leasehold run` loads for a lease in a file are one part. */
 const CORE = ['cli/program.js', 'cli/command/run.js', 'replica/replica.js', 'store/file/file.js']
 
 /** Which package a module belongs to, by its path. */

@@ -13,7 +13,7 @@ import { root } from './build.mjs'
 const closing = /^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$/
 /** So many of its last lines are repeated at the end of all, if a part failed that has no report of its own. */
 const LAST_LINES = 15
-/** How many ms to wait for the end of the output of a part that has exited. */
+/** The runner waits this many ms for the end of the output of a part that has exited. */
 const OUTPUT_GRACE = 5_000
 /** The unit of CPU times in /proc, per second. */
 const TICKS = 100

@@ -22,7 +22,7 @@ const MAX_DETAILS = 20
  * for all others. .github/workflows/ci.yml allows more.
  */
 const HANGING = 4_500
-/** How far a part yields to the tests that watch real time. A little is enough: on a busy machine a part that yields by much more comes last of all. */
+/** Each part yields this far to the tests that watch real time. A little is enough: on a busy machine a part that yields by much more comes last of all. */
 const INSTALLING = 2
 const TESTING = 3
 const COMPUTING = 5

@@ -11,7 +11,7 @@ import type { World } from './world.ts'
 export interface AbandonerOptions {
   readonly name: string
   readonly ttl: number
-  /** How often it renews, in ms. If that is late in its term, the term is over during the stall, and only the renewal in the socket keeps the lease. */
+  /** It renews this often, in ms. If that is late in its term, the term is over during the stall, and only the renewal in the socket keeps the lease. */
   readonly pace: number
 }
 

@@ -14,7 +14,7 @@ import { ObservedLessor } from './observed.ts'
 import { pauseOn, type Site } from './participants.ts'
 import type { Dice, Machine } from './world.ts'
 
-/** What an agent was told that it holds: its tokens by name. */
+/** An agent was told that it holds these tokens, by name. */
 interface Told {
   readonly agent: Agent
   /** True if this object keeps the session: it knows of its own calls at once. */
@@ -143,7 +143,7 @@ export class AgentProgram {
     this.#sessions.add(agent.session) // it may have been opened again
   }
 
-  /** What it hears must be true, and what it does not hear of any more must have been announced. */
+  /** Checks that all it hears is true, and that what it does not hear of any more was announced. */
   async #learn(told: Told): Promise<void> {
     const { agent, tokens } = told
     const calledAt = this.#site.world.now

@@ -21,7 +21,7 @@ import type { LogView } from './log-view.ts'
 import type { PairTracker } from './pairs.ts'
 import { RHO, type World } from './world.ts'
 
-/** How late the limit on a life may end a lease, while hosts crash and stall. */
+/** The limit on a life may end a lease this late, while hosts crash and stall. */
 const CAP_LATENESS = 20_000
 
 /** A lease just before a command. */
@@ -38,7 +38,7 @@ interface Before {
   readonly maxLife: number
   readonly grace: number
   readonly ttl: number
-  /** What is left of each running timer, by slot. */
+  /** Each running timer has this much left, by slot. */
   readonly left: readonly (number | undefined)[]
   /** Of a transfer: the waiting requests of the recipient's name for one of its resources. */
   readonly requests: readonly Request[]

@@ -1,4 +1,4 @@
-/** How each feature comes into force in the directed world, and how it acts there. */
+/** This file states how each feature comes into force in the directed world, and how it acts there. */
 import { CLASS_LABEL } from '../src/holder/learned-terms.ts'
 import type { Acquire } from '../src/kernel/command.ts'
 import { LONGEST, type Stage, UNITS } from './directed-stage.ts'

@@ -15,7 +15,7 @@ import type { SeedResult } from './seed.ts'
 import { WatchedLog, Wire } from './wire.ts'
 import { Violation, type World } from './world.ts'
 
-/** How much longer than other worlds this one may take: the stages follow each other. */
+/** This world may take this many times as long as others: the stages follow each other. */
 const LONGER = 10
 /** After the last stage: how long leases may take to end, in ms. */
 const REST = 20_000
@@ -23,7 +23,7 @@ const REST = 20_000
 export interface DirectedOptions {
   /** The virtual time, in seconds. */
   readonly within: number
-  /** How many pairs are played; left out: all of them. */
+  /** The world plays this many pairs; left out: all of them. */
   readonly pairs?: number | undefined
 }
 

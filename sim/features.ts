@@ -1,5 +1,5 @@
 /**
- * What a lease or a request can have or undergo. pairs.ts counts in which ordered pairs these features meet: the second acts while the first is in force
+ * This file lists the features that a lease or a request can have or undergo. pairs.ts counts in which ordered pairs these features meet: the second acts while the first is in force
  * on the same lease, or on a lease for the same resource or pool.
  */
 
@@ -9,7 +9,7 @@ export interface FeatureRow {
   readonly code: string
   /** When it is in force on a lease. */
   readonly inForce: string
-  /** What counts as its action. */
+  /** This counts as its action. */
   readonly acts: string
   /** The invariants that judge its action. An action counts only when one of these judges has looked at the lease or resource afterwards. */
   readonly judges: readonly string[]

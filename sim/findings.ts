@@ -8,7 +8,7 @@ import type { Feature } from './features.ts'
 export type { Feature } from './features.ts'
 
 export interface Finding {
-  /** What happens today. */
+  /** This happens today. */
   readonly sentence: string
   /** The pairs of features that show it; a feature paired with itself shows it alone. Empty: no feature of a lease or a request shows it. */
   readonly pairs: readonly (readonly [Feature, Feature])[]

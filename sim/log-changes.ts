@@ -1,4 +1,4 @@
-/** What an operator does to a whole log: takes a backup, restores it into a new log, and moves the leases to another log, with the real commands. */
+/** An operator does this to a whole log: takes a backup, restores it into a new log, and moves the leases to another log, with the real commands. */
 import { LeaseError } from '../src/errors.ts'
 import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
 import { StateLoader, saveState } from '../src/kernel/codec/snapshot.ts'

@@ -1,10 +1,10 @@
-/** What the checks of the referee know about the log that they judge. */
+/** The checks of the referee read here all that they know about the log that they judge. */
 import type { Event } from '../src/kernel/event.ts'
 import type { State } from '../src/kernel/state.ts'
 
 export interface LogView {
   readonly state: State
-  /** How often the log has lost records. */
+  /** The log has lost records this many times. */
   readonly losses: number
   /** When the proposer sent the record that is judged now. */
   readonly sentAt: number

@@ -74,7 +74,7 @@ function describe({ seed, profile, commands, faults, digest, violation, short }:
   return `seed ${seed} (${profile}, ${commands} commands, ${faults} faults, digest ${digest.toString(16)}): ${how}`
 }
 
-/** What came of some seeds. */
+/** The results of some seeds, added up. */
 class Sums {
   held = 0
   violations = 0
@@ -83,7 +83,7 @@ class Sums {
   faults = 0
   simulatedMs = 0
   readonly found: { seed: number; digest: number; invariant: string; message: string }[] = []
-  /** How many seeds met each known finding. */
+  /** This many seeds met each known finding. */
   readonly met = new Map<string, number>()
   readonly pairs = new Map<string, number>()
 

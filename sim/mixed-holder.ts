@@ -12,7 +12,7 @@ import { mixedPoolWish, mixedWish, NAMES, TTLS } from './mixed-wishes.ts'
 import { type LessorAccess, pauseOn, type Site } from './participants.ts'
 import type { Dice, Machine } from './world.ts'
 
-/** What the holders of one world tell each other outside the log: leases that wait for a process of their name. */
+/** The holders of one world tell each other here, outside the log, which leases wait for a process of their name. */
 export class Board {
   readonly #offered = new Map<string, number[]>()
 

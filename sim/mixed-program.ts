@@ -275,7 +275,7 @@ export class MixedProgram {
   }
 }
 
-/** What the library believes, and with a second thread never for longer than the acknowledged term. */
+/** The library's belief, with a second thread never for longer than the acknowledged term. */
 class CappedBelief extends Believed {
   readonly #site: Site
   readonly #threaded: boolean

@@ -20,7 +20,7 @@ export interface OperatedScene {
   outcome(command: Command): Promise<Outcome | undefined>
 }
 
-/** What holders with a key may do. */
+/** Holders with a key have these scopes. */
 const SCOPES = [
   { verb: 'acquire', prefix: 'x' },
   { verb: 'acquire', prefix: 'p' },

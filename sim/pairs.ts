@@ -33,9 +33,9 @@ const MAX_WAITING = 24
 export class PairTracker {
   readonly counts = new Map<string, number>()
   readonly #state: () => State
-  /** What is in force on each lease, as of the last command that concerned it. */
+  /** These features are in force on each lease, as of the last command that concerned it. */
   readonly #inForce = new Map<number, ReadonlySet<Feature>>()
-  /** What a lease keeps from what it has undergone, or what its program says of it. */
+  /** These features a lease keeps from its past, or from its program. */
   readonly #marks = new Map<number, Set<Feature>>()
   readonly #waiting = new Map<Subject, Action[]>()
 

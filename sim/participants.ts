@@ -32,7 +32,7 @@ export interface Site {
   readonly incarnations: Map<string, number[]>
 }
 
-/** What a holder needs of a lessor, local or remote. */
+/** A holder needs this of a lessor, local or remote. */
 export interface LessorAccess {
   propose(command: Command, op?: Operation, key?: number): Promise<Outcome>
   lease(id: number): Promise<LeaseView | undefined>

@@ -1,4 +1,4 @@
-/** What a planted mistake is: one piece of text replaced in a copy of the built code. */
+/** A planted mistake is one piece of text replaced in a copy of the built code. */
 import type { ProfileName } from './profiles.ts'
 
 export interface Planted {

@@ -9,7 +9,7 @@ import type { Appended, Position } from '../src/store.ts'
 import { LONG_WAIT, WatchedLog } from './wire.ts'
 import type { World } from './world.ts'
 
-/** How long a commit waits for the log while another one holds it, ms. */
+/** A commit waits this long for the log while another one holds it, ms. */
 const LOCK_WAIT = 240
 
 interface Commit {

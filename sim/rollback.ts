@@ -86,7 +86,7 @@ class Rollback {
   #records: { readonly index: number; readonly bytes: Uint8Array }[] = []
   #lastToken = 0
   readonly #ids = new Set<number>()
-  /** How often the log was rolled back. */
+  /** The log was rolled back this many times. */
   rollbacks = 0
   /** The records that the last rollback lost: those after `from`, up to `to`. */
   #lost = { from: 0, to: 0 }

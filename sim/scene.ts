@@ -30,7 +30,7 @@ const ABANDONERS = [
 /** After the faults: how long after its term a lease may still exist. */
 const AFTER_HEAL = 1_500
 
-/** How many hosts each world has. */
+/** Each world has this many hosts. */
 const HOSTS: Readonly<Record<ProfileName, number>> = {
   rollback: 0,
   embedded: 3,

@@ -1,4 +1,4 @@
-/** What one seed is run with, and what came of it. */
+/** The input of the run of one seed, and its result. */
 import type { ProfileName } from './profiles.ts'
 
 export interface SeedResult {
@@ -14,7 +14,7 @@ export interface SeedResult {
   readonly short?: true
   /** The known findings that the seed met, and how. */
   readonly met: Readonly<Record<string, string>>
-  /** How often each pair of features met (pairs.ts). */
+  /** Each pair of features met this many times (pairs.ts). */
   readonly pairs: Readonly<Record<string, number>>
 }
 
@@ -25,6 +25,6 @@ export interface SeedOptions {
   readonly faults?: number
   /** The virtual time for them, in seconds. */
   readonly within?: number
-  /** How many pairs the directed world plays; left out: all of them. */
+  /** The directed world plays this many pairs; left out: all of them. */
   readonly pairs?: number
 }

@@ -7,7 +7,7 @@ import { type Machine, RHO, type World } from './world.ts'
 
 /** Until a holder has renewed once, its term is at most this. */
 const FIRST_TERM = 30_000
-/** How late an owner may propose a lapse if nothing delays it. */
+/** An owner may propose a lapse this late if nothing delays it. */
 const OWNER_LATENESS = 700
 
 /** A server that may stall: which renewals arrived meanwhile, by lease, and its last renewals in memory. */

@@ -70,7 +70,7 @@ export class TransactionChecker {
     }
   }
 
-  /** What the state has must be what the events said. */
+  /** Compares the state with what the events said. */
   checkWhole(): void {
     const { free, entries } = this.#log.state
     for (const { key, value, created, revision, version } of free.values()) {

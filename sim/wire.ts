@@ -15,13 +15,13 @@ export interface Weather {
 }
 
 const TIMEOUT = 400
-/** How long an engine keeps a waiting reader. */
+/** An engine keeps a waiting reader for this long. */
 const PARKED = 250
 /** An append that takes longer than this delays the appends behind it. */
 const SMOOTH = 200
 /** The polling interval of readers, where an engine does not notify them. */
 const POLL = 30
-/** How long an append takes after which a store must not trust its answer, ms. */
+/** A store must not trust the answer to an append that takes longer than this, ms. */
 export const LONG_WAIT = 150
 
 /** Calls in which a process can die. */

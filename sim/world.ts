@@ -197,7 +197,7 @@ export class Machine {
   #nowBase: number
   #upBase: number
   wallOffset = 1_700_000_000_000
-  /** How late timers fire at most, as far as its clock has noticed. */
+  /** Timers fire at most this late, as far as its clock has noticed. */
   lateness = 0
   #stalledUntil = 0
   /** While the machine is suspended its monotonic clock stands still. */

@@ -1,4 +1,4 @@
-/** How long to pause before something that failed is tried again. Tasks that run at a pace of their own, such as the rounds of an agent, state it themselves. */
+/** These policies say how long to pause before something that failed is tried again. Tasks that run at a pace of their own, such as the rounds of an agent, state it themselves. */
 import type { Clock } from './clock.ts'
 
 /** The pause after the first failure, and the longest one, in ms. Each pause is twice as long as the one before. */

@@ -36,7 +36,7 @@ export interface FactsByCode {
     readonly ttl?: number
     /** About how many ms ago the holder was last heard of, by a clock that may be wrong. Left out if it is not known. */
     readonly silence?: number
-    /** How many ms this call has stayed. */
+    /** This call has stayed for so many ms. */
     readonly waited?: number
   }
   /** `wait` ran out before the lease was granted. The place in the queue is given up. Next: try again later, or wait longer. */
@@ -58,7 +58,7 @@ export interface FactsByCode {
     readonly holder?: string
     /** Such as `unreachable`, `stall`, `suspend`, `revoked`, `parent`, `max-hold`, `not-renewed`, `inactive`, `no-progress`. */
     readonly cause?: string
-    /** How long that lasted. */
+    /** That lasted for so many ms. */
     readonly ms?: number
     readonly by?: string
   }
@@ -80,7 +80,7 @@ export interface FactsByCode {
   readonly FORBIDDEN: { readonly verb?: string; readonly name?: string }
   /** A limit is reached. Next: use less, raise the limit, or retry after `retryAfter` ms. */
   readonly LIMIT: { readonly limit?: number; readonly retryAfter?: number; readonly resource?: string; readonly quota?: number }
-  /** What was named does not exist. Next: check the name. */
+  /** The thing that was named does not exist. Next: check the name. */
   readonly NOT_FOUND: { readonly resource?: string; readonly key?: string; readonly member?: string }
   /** Certainly not done: the store or server could not be reached, or is closed. Next: retry. */
   readonly UNAVAILABLE: {
@@ -183,7 +183,7 @@ export interface FactsByFailure {
   /** Any other failure; the message has the words of the engine. */
   readonly failed: { readonly where?: string; readonly path?: string }
 
-  // What the store or file contains.
+  // The content of the store or file.
   /** A newer version of Leasehold wrote it. */
   readonly newer: { readonly where?: string; readonly path?: string; readonly version?: number; readonly format?: number }
   /** An earlier version of Leasehold wrote it, which cannot be read any more. */
@@ -254,7 +254,7 @@ export interface LeaseErrorOptions {
 }
 
 /**
- * What every call of Leasehold rejects with, except that an aborted call rejects with the reason of its signal. Programs read `code`,
+ * Every call of Leasehold rejects with this error, except that an aborted call rejects with the reason of its signal. Programs read `code`,
  * `reason` and `facts`; people read `message`, which names the resource, what happened and what to do next, and may change in any version.
  *
  * @example

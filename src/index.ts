@@ -1,4 +1,4 @@
-/** What `import { … } from 'leasehold'` offers. Stores, recipes and test tools have entry points of their own. */
+/** `import { … } from 'leasehold'` offers these names. Stores, recipes and test tools have entry points of their own. */
 export type { Clock, RearmableTimer } from './clock.ts'
 export { connect, type OpenOptions } from './connect/connect.ts'
 export type { ConnectEvent, ConnectLogger, ConnectRetryOptions } from './connect/retry.ts'

@@ -26,7 +26,7 @@ import type { BackupOptions, ReadOptions } from './lessor/read-options.ts'
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
-  /** What the store behind this lessor guarantees. */
+  /** The store behind this lessor guarantees this. */
   readonly profile: Profile
 
   /** Why requests have to wait at present, for messages; undefined: they do not, or it is not known. */
@@ -128,7 +128,7 @@ export interface Listing {
 
 /** One page of a list. */
 export interface PageView<K extends 'leases' | 'resources'> extends View<K> {
-  /** How many items match, on all pages. */
+  /** So many items match, on all pages. */
   readonly total: number
 }
 
@@ -169,7 +169,7 @@ export type Query =
   | { readonly kind: 'pools' }
   /** The last grants of a resource that have ended, oldest first; with a `limit`, the newest so many. */
   | { readonly kind: 'history'; readonly resource: string; readonly limit?: number }
-  /** How long the leases of a class of work were held: one sketch for all work, and one for each level of the class that anything is known of. */
+  /** The durations for which the leases of a class of work were held: one sketch for all work, and one for each level of the class that anything is known of. */
   | { readonly kind: 'durations'; readonly class: string }
   | { readonly kind: 'policies' }
   | { readonly kind: 'keys' }
@@ -282,7 +282,7 @@ export interface EntryView {
   readonly revision: number
   /** The revision that made the entry. */
   readonly created: number
-  /** How often the entry was written since it was made; 1 is the first time. */
+  /** The entry was written this many times since it was made; 1 is the first time. */
   readonly version: number
   readonly generation: number
   /** A registration that has come and gone too often. */
@@ -314,7 +314,7 @@ export interface PoolView {
   readonly elapsed: number
   /** By name; members that have left and are still held come last. */
   readonly members: readonly PoolMemberView[]
-  /** How many wait in all, reservations included. */
+  /** So many wait in all, reservations included. */
   readonly waiting: number
   /** In the order of service: those that the query asked for. */
   readonly queue: readonly PoolWaiterView[]
@@ -455,7 +455,7 @@ export interface PastGrant {
   readonly command?: string
 }
 
-/** How long the leases of a class of work were held, and how many lapsed: a histogram. */
+/** The leases of a class of work were held for these durations, and so many lapsed: a histogram. */
 export interface SketchView {
   /** The class: a path such as `jobs/model=a100`. Its sketch has the durations of all classes below it. Empty: all work. */
   readonly class: string

@@ -14,7 +14,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { type Attributes, type Context, context, type Span, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import type { ChannelName } from './holder/diagnostics.ts'
 
-/** What the diagnostics channels publish. */
+/** The diagnostics channels publish this. */
 interface DiagnosticsMessage {
   readonly ask: number
   readonly lease?: number

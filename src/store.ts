@@ -19,7 +19,7 @@
 
 /// <reference lib="esnext.disposable" preserve="true" />
 
-/** What a store throws, see `Store`. */
+/** A store throws this, see `Store`. */
 export { type ErrorCode, LeaseError } from './errors.ts'
 
 /** A place in the log: the index of a record and the nonce that identifies the record at that index. */
@@ -83,7 +83,7 @@ export type Rejected =
   /** Another process owns the log now, or this store never owned it. `by` names the owner. */
   | { readonly kind: 'disowned'; readonly by: string }
 
-/** What a store guarantees, as data. Users require it with `acquire(…, { require: ['durable'] })`. */
+/** A store guarantees this, as data. Users require it with `acquire(…, { require: ['durable'] })`. */
 export interface Profile {
   /** The kind of store, for messages. */
   readonly store: string
@@ -97,7 +97,7 @@ export interface Profile {
   readonly shared: boolean
   /** `age` is known, so that even replicas that run briefly see a lease expire. */
   readonly ages: boolean
-  /** What weakens these guarantees, in words for operators. */
+  /** These notes say, in words for operators, what weakens the guarantees. */
   readonly notes: readonly string[]
 }
 

@@ -1,7 +1,7 @@
 /** The error about a store or a server that cannot be reached, with the same facts whatever the engine. */
 import { type ErrorCode, LeaseError } from './errors.ts'
 
-/** What is written behind an error, so that a caller knows whether a retry is safe. */
+/** These phrases are written behind an error, so that a caller knows whether a retry is safe. */
 export const NOTHING_DONE = 'nothing was done'
 export const MAYBE_DONE = 'it may or may not have been done'
 
@@ -10,11 +10,11 @@ export interface Unreachable {
   readonly engine: 'postgres' | 'redis' | 'etcd' | 'leasehold'
   /** Its address, or its addresses separated by commas, without a password. */
   readonly where: string
-  /** What the driver or the system reported. */
+  /** The driver or the system reported this. */
   readonly cause?: unknown
   /** Default: `UNAVAILABLE`, for a request that was certainly not executed. */
   readonly code?: ErrorCode
-  /** What more is known: how long it was tried. */
+  /** This is known besides: for how long it was tried. */
   readonly detail?: string
 }
 

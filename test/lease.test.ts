@@ -399,7 +399,7 @@ describe('a lease in hand', () => {
   })
 
   for (const renew of ['never', 'manual'] as const)
-    test(`ends at its time with renew: '${renew}', also when the wall clock stepped`, async () => {
+    test(`ends at its time with renew: '${renew}', even if the wall clock stepped`, async () => {
       const { clock, leases } = silentLessor()
       await using _ = leases
       const lease = await leases.acquire('x', { ttl: 2_000, renew })

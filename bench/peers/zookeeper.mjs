@@ -7,7 +7,7 @@ import { folder, freePort, start } from '../engine.mjs'
 import { debianProgram, mavenFiles, npmPackages, versionOf } from './provide.mjs'
 
 const VERSION = '3.9.6'
-/** What a server needs that speaks plain TCP and has no admin page. */
+/** A server that speaks plain TCP and has no admin page needs these files. */
 const FILES = [
   [
     `org/apache/zookeeper/zookeeper/${VERSION}/zookeeper-${VERSION}.jar`,

@@ -22,9 +22,9 @@ const OPTIONS = {
   json: { type: 'boolean', default: false },
 } as const
 
-/** What can be replayed. `worst` takes no trace: it makes up its own. */
+/** These policies can be replayed. `worst` takes no trace: it makes up its own. */
 const POLICIES = ['all', 'terms', 'queue', 'fair', 'worst'] as const
-/** How many jobs the made-up traces have. */
+/** The made-up traces have these numbers of jobs. */
 const WORST = [100, 300] as const
 
 function refuse(why: string): never {

@@ -1,4 +1,4 @@
-/** What is measured on the replay of a queue: use of the pool, waits, delays, shares of users, and how good the estimated starts were. */
+/** These are the measures on the replay of a queue: use of the pool, waits, delays, shares of users, and how good the estimated starts were. */
 import type { AskedStart, QueueJob, QueueResult } from './queue.ts'
 
 const HOUR = 3_600_000

@@ -26,16 +26,16 @@ export interface QueueJob {
 export interface QueueOptions {
   readonly gpus: number
   readonly rules: PolicyRules
-  /** What requests say about their durations: nothing, the truth, a guess that is a quarter to four times the truth, or what `expect: 'auto'` says. */
+  /** Requests say this about their durations: nothing, the truth, a guess that is a quarter to four times the truth, or the answer of `expect: 'auto'`. */
   readonly expects: 'nothing' | 'truth' | 'guess' | 'learned'
   /** All jobs may be preempted. */
   readonly preemptible?: boolean
   /**
-   * What a job that was preempted asks to do again: everything, only the rest, or nothing. It asks at the end of the queue.
+   * A job that was preempted asks to do this again: everything, only the rest, or nothing. It asks at the end of the queue.
    * @default 'everything'
    */
   readonly repeats?: 'everything' | 'rest' | 'nothing'
-  /** How many estimated starts are asked for, of waiters at random times. */
+  /** So many estimated starts are asked for, of waiters at random times. */
   readonly asks?: number
   /** Ms between two ticks of the log while jobs wait. Besides, the log knows the time of each request and each release. */
   readonly tick?: number
@@ -81,7 +81,7 @@ export function replayQueue(jobs: readonly QueueJob[], options: QueueOptions): Q
 
 interface Request {
   readonly job: number
-  /** What is left to run, in ms. */
+  /** This much is left to run, in ms. */
   readonly ms: number
 }
 

@@ -1,4 +1,4 @@
-/** What a part of the replay hands to the command: rows of a table, the same for programs, and bars for the plot. */
+/** A part of the replay hands this to the command: rows of a table, the same for programs, and bars for the plot. */
 import type { BarGroup } from './plot.ts'
 
 export interface Report {

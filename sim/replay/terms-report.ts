@@ -26,7 +26,7 @@ export interface TermsRow {
   readonly learned: number
   readonly hindsight: number
   readonly oracle: number
-  /** What the learned terms cost more than the oracle, in seconds for each job. */
+  /** The learned terms cost this much more than the oracle, in seconds for each job. */
   readonly regret: number
   readonly renewals: number
   readonly idle: number
@@ -101,7 +101,7 @@ export interface WorstRow {
   readonly ratio: number
   /** The same if each job also costs its grant, as much as a renewal: every policy pays that, also for work that ends at once. */
   readonly granted: number
-  /** What they cost more than 1.05 times the best fixed ttl, in jobs of the trace with the default ttl; 0: not more. */
+  /** They cost this much more than 1.05 times the best fixed ttl, in jobs of the trace with the default ttl; 0: not more. */
   readonly excess: number
 }
 

@@ -95,7 +95,7 @@ export function learnedTerms(c: number): (log: VirtualLog) => TermSource {
   }
 }
 
-/** What is known of classes. */
+/** The known durations of each class. */
 interface Known {
   /** Returns how many leases of a class have ended. */
   readonly ended: (name: string) => number

@@ -8,7 +8,7 @@ export interface Job {
   /** When it was submitted and when it started, in ms. */
   readonly created: number
   readonly start: number
-  /** How long it ran, in ms. */
+  /** It ran for this long, in ms. */
   readonly ms: number
   /** The class of its work: a path under the name of the trace. */
   readonly class: string

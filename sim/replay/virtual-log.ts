@@ -50,7 +50,7 @@ export class VirtualLog {
     return outcome
   }
 
-  /** What was scheduled first goes first among things of the same time. */
+  /** Runs `run` at this time, after everything that was scheduled for the same time before. */
   at(at: number, run: () => void): void {
     const item = { at: Math.max(at, this.now), order: this.#order++, run }
     const heap = this.#heap

@@ -5,7 +5,7 @@ import { type Job, randomFrom, type Trace } from './trace.ts'
 export interface Workload {
   readonly jobs: readonly QueueJob[]
   readonly gpus: number
-  /** How it was made from the trace, for people. */
+  /** People read here how it was made from the trace. */
   readonly made: string
 }
 

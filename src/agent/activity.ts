@@ -8,7 +8,7 @@ import type { LeaseView } from '../lessor.ts'
 /** A tool call that is under way counts as activity for at most this long: a hung one must not keep its claims for ever. */
 export const UNDER_WAY_LIMIT = 3_600_000
 
-/** What a mark says. */
+/** The content of a mark. */
 export interface ActivityMark {
   /** Wall time in ms, for display only. */
   readonly at: number

@@ -18,7 +18,7 @@ export interface AgentOptions {
   /** Returns whether the bound process is alive. */
   readonly isAlive?: () => boolean
   /**
-   * How long the session lasts without a renewal.
+   * The session lasts this long without a renewal.
    * @default '60s' if this object renews it, otherwise '15m'
    */
   readonly ttl?: Duration
@@ -43,7 +43,7 @@ export interface ClaimOptions {
   readonly purpose?: string
   readonly expectMinutes?: number
   /**
-   * How long to wait for the grant, at most 45. The place in the queue stays afterwards.
+   * The call waits this long for the grant, at most 45. The place in the queue stays afterwards.
    * @default 0
    */
   readonly waitSeconds?: number
@@ -64,7 +64,7 @@ export interface ClaimView {
   readonly capSeconds?: number
   /** 0 is next. */
   readonly position?: number
-  /** What it waits for. */
+  /** It waits for these names. */
   readonly waitsFor?: readonly NameView[]
 }
 

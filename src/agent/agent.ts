@@ -36,10 +36,10 @@ const CALLS_TTL = 900_000
 const IDLE = 1_200_000
 const CAP = 14_400_000
 const PURPOSE_CHARACTERS = 500
-/** How often the process that an agent is bound to is looked at. */
+/** The process that an agent is bound to is looked at this often. */
 const PROCESS_CHECK = 500
 const RETRY = 2_000
-/** How often a waiting claim is renewed: well within its first term of 30 s. */
+/** A waiting claim is renewed this often: well within its first term of 30 s. */
 const WAITING_ROUND = 8_000
 /** Activity is written to the log at most this often, and four times within a shorter idle limit. */
 const MARK_INTERVAL = 30_000

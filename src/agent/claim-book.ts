@@ -31,7 +31,7 @@ const IDLE = 'idle: wanted by '
 export interface ClaimDetails {
   readonly kind: Exclude<AgentLeaseKind, 'agent'>
   readonly wants: readonly Want[]
-  /** How many of `wants` suffice. Left out: all. */
+  /** So many of `wants` suffice. Left out: all. */
   readonly any?: number
   readonly purpose: string
   /** In ms; 0: unknown. */
@@ -53,7 +53,7 @@ interface EndedClaim {
   readonly claim: ClaimRecord
   /** Ms since the renewal before. */
   readonly lateBy: number
-  /** How the session ended, if it did. */
+  /** The session ended in this way, if it did. */
   readonly session?: ClaimEnd
 }
 

@@ -2,7 +2,7 @@
 import type { Mode } from '../holder/acquire-options.ts'
 import type { LeaseView } from '../lessor.ts'
 
-/** What the labels of a lease of an agent say: its session, or something it claimed or took. */
+/** The labels of a lease of an agent say this: it is its session, or something it claimed or took. */
 export type AgentLeaseKind = 'agent' | 'claim' | 'take'
 
 export interface ClaimRecord {
@@ -10,7 +10,7 @@ export interface ClaimRecord {
   readonly resources: readonly string[]
   readonly mode: Mode
   readonly purpose: string
-  /** How long the agent expects to need it, in ms; 0: it did not say. */
+  /** The agent expects to need it for this long, in ms; 0: it did not say. */
   readonly expect: number
   /** The pool it was taken from, and by which labels; empty for a claim of names. */
   readonly pool: string

@@ -1,4 +1,4 @@
-/** What `import … from 'leasehold/agent'` offers: claims of coding agents, which `leasehold mcp` and `leasehold guard` are built on. */
+/** `import … from 'leasehold/agent'` offers these names: claims of coding agents, which `leasehold mcp` and `leasehold guard` are built on. */
 export { Agent, type AgentOptions, type ClaimOptions, type ClaimView, type Mine, type Released, type WhoAmI } from './agent.ts'
 export type { ClaimNames, Workspace } from './names.ts'
 export type { HolderView, NameView } from './neighbours.ts'

@@ -1,4 +1,4 @@
-/** What an agent sees of other holders: who has a name, for what purpose, since when, how long idle, and who waits. */
+/** An agent sees this of other holders: who has a name, for what purpose, since when, how long idle, and who waits. */
 import type { ResourceView } from '../lessor.ts'
 import { markOf, readMark } from './activity.ts'
 import { type ClaimRecord, expectOf, labelOf } from './claim-record.ts'

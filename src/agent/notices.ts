@@ -1,4 +1,4 @@
-/** What an agent has to know, although it did not ask: collected until its next result, because a model cannot be interrupted. */
+/** An agent has to know these things, although it did not ask: they are collected until its next result, because a model cannot be interrupted. */
 import type { Clock } from '../clock.ts'
 
 /**

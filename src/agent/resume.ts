@@ -1,6 +1,6 @@
 /**
- * What happens to a claim whose lease has ended although its agent did not end it: the reason is read from the history, and a claim that merely
- * lapsed is resumed under a new token if no other holder was granted it meanwhile. Otherwise what the agent has read may be out of date.
+ * Decides about a claim whose lease has ended although its agent did not end it: the reason is read from the history, and a claim that merely lapsed is
+ * resumed under a new token if no other holder was granted it meanwhile. Otherwise what the agent has read may be out of date.
  */
 import { LeaseError } from '../errors.ts'
 import type { PastGrant } from '../lessor.ts'

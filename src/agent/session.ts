@@ -42,9 +42,9 @@ export interface SessionRequest {
   readonly incarnation?: number | undefined
 }
 
-/** How many agents of one name get numbers after it. */
+/** So many agents of one name get numbers after it. */
 const MAX_NAMESAKES = 99
-/** How often a name that is neither free nor in use is looked at again. */
+/** A name that is neither free nor in use is looked at again this many times. */
 const MAX_TRIES = 5
 
 export function agentResource(name: string): string {

@@ -1,4 +1,4 @@
-/** What to type instead, when the store or server of a command cannot be used because its URL is wrong. */
+/** Suggests the line to type instead, when the store or server of a command cannot be used because its URL is wrong. */
 import { dirname, join } from 'node:path'
 import { redactedUrl, schemeOf } from '../connect/url.ts'
 import { LeaseError } from '../errors.ts'

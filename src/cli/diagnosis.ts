@@ -1,4 +1,4 @@
-/** What `leasehold doctor` finds: compares two looks at the leases with what was measured, and says what to change and why. */
+/** The findings of `leasehold doctor`: it compares two looks at the leases with what was measured, and says what to change and why. */
 import { inWords } from '../duration.ts'
 import { isLossCause } from '../kernel/loss-cause.ts'
 import { RULES } from '../kernel/state.ts'
@@ -25,9 +25,9 @@ export interface Diagnosis {
 
 export interface Finding {
   readonly about: string
-  /** What was seen, and why it matters. */
+  /** The problem that was seen, and why it matters. */
   readonly problem: string
-  /** What to change. */
+  /** The change that helps. */
   readonly change: string
 }
 

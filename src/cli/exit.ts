@@ -32,11 +32,11 @@ export function exitCodeOfSignal(signal: NodeJS.Signals): number {
 export interface Failure {
   readonly exit: number
   readonly code: string
-  /** What happened, and to which resource. */
+  /** The sentence names the event and the resource. */
   readonly message: string
-  /** What that means for the caller: what was done and what was not. */
+  /** This tells the caller what was done and what was not. */
   readonly means: string
-  /** What to do next. */
+  /** The caller does this next. */
   readonly next: string
   readonly reason?: string | undefined
   readonly facts?: Readonly<Record<string, unknown>>
@@ -72,7 +72,7 @@ export class Interrupted extends Error {
   }
 }
 
-/** What a report adds to the message of an error. NAME in `next` is replaced by the resource of the error. */
+/** A report adds this to the message of an error. NAME in `next` is replaced by the resource of the error. */
 type Advice = Pick<Failure, 'exit' | 'means' | 'next'>
 
 const ADVICE: Readonly<Record<LeaseError['code'], Advice>> = {

@@ -26,7 +26,7 @@ export interface FailoverPlan {
   /** The longest outage of the store, and the longest stall of the holder, that loses no lease. */
   readonly outage: number
   readonly stall: number
-  /** How soon another holder takes over after a crash. */
+  /** Another holder takes over no sooner than this after a crash. */
   readonly best: number
   readonly worst: number
 }

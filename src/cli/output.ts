@@ -1,5 +1,5 @@
 /**
- * What commands print: data on stdout, messages on stderr. Names are chosen by other users, so characters that would move the cursor, change
+ * Commands print data on stdout and messages on stderr. Names are chosen by other users, so characters that would move the cursor, change
  * colours or reverse the text direction never reach the terminal.
  */
 import { closeSync, writeSync } from 'node:fs'

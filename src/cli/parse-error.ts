@@ -1,5 +1,5 @@
 /**
- * What a command line that cannot be parsed is answered with: what is wrong, what was probably meant, and the line to type instead. The line is
+ * A command line that cannot be parsed is answered with what is wrong, what was probably meant, and the line to type instead. The line is
  * made of what the caller typed, so that it can be copied.
  */
 import type { Command, CommanderError } from 'commander'

@@ -1,5 +1,5 @@
 /**
- * What a command says while it waits: who holds the resource, for how long, and the command's place in the queue. On a terminal the line is drawn
+ * While a command waits, it says who holds the resource, for how long, and the command's place in the queue. On a terminal the line is drawn
  * again and again; elsewhere (a log, the mail of cron) it is written once, when the wait begins.
  */
 import { isatty } from 'node:tty'

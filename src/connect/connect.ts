@@ -148,7 +148,7 @@ function keyOfEnvironment(): string | undefined {
   return process.env.LEASEHOLD_API_KEY || undefined
 }
 
-/** How to connect to a server, by the scheme of its URL. */
+/** Each scheme of a URL has its way to connect to a server. */
 const servers: Readonly<Record<string, (url: string, options: OpenOptions) => Promise<Lessor>>> = {
   leasehold: overResp,
   leaseholds: overResp,

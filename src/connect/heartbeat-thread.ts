@@ -10,7 +10,7 @@ import { LoopPulse, WorkerHeartbeat, type WorkerMessage } from '../holder/worker
 import type { LeasesOptions } from '../leases.ts'
 
 /**
- * How long an exiting process waits for the thread to exit, in ms. The thread exits between two calls of SQLite. A thread that Node stops inside one returns
+ * An exiting process waits this long for the thread to exit, in ms. The thread exits between two calls of SQLite. A thread that Node stops inside one returns
  * into a JavaScript engine that is gone, and the SQLite from npm aborts the process.
  */
 const EXIT_TIMEOUT = 10_000

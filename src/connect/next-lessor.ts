@@ -5,7 +5,7 @@
 import type { Clock } from '../clock.ts'
 import type { Lessor } from '../lessor.ts'
 
-/** How long it is kept open if the leases do not come. The process that moves them may have died. */
+/** It is kept open this long if the leases do not come. The process that moves them may have died. */
 const MAX_PREPARED = 600_000
 
 export class NextLessor {

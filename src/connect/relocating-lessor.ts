@@ -32,7 +32,7 @@ interface Remote extends Lessor {
   readonly server: string | undefined
 }
 
-/** How long a request waits for leases that are being moved. A move is one write of a snapshot. */
+/** A request waits this long for leases that are being moved. A move is one write of a snapshot. */
 const TIMEOUT = 30_000
 /** The intervals of checking that the server can be reached, and of trying to open its store. */
 const SERVER_CHECK = 100

@@ -4,7 +4,7 @@ import { type Clock, pause } from '../clock.ts'
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { type ErrorReason, LeaseError } from '../errors.ts'
 
-/** What happens while `connect` opens a place. */
+/** These events happen while `connect` opens a place. */
 export type ConnectEvent =
   /** The place could not be opened, and is tried again after `pause` ms. */
   | { readonly type: 'retrying'; readonly error: LeaseError; readonly attempt: number; readonly pause: number }
@@ -19,7 +19,7 @@ export interface ConnectLogger {
 
 export interface ConnectRetryOptions {
   /**
-   * How long to try to open a place that is down or still starting. What no waiting can mend, such as a wrong password, fails at once.
+   * `connect` tries this long to open a place that is down or still starting. What no waiting can mend, such as a wrong password, fails at once.
    * @default 0: fail with the first error
    */
   readonly retry?: Duration | undefined

@@ -1,4 +1,4 @@
-/** What operators do from the dashboard. Each action says first what it will do, asks once, and then sends one request; the server logs it in its audit log. */
+/** Operators act from the dashboard with these actions. Each action says first what it will do, asks once, and then sends one request; the server logs it in its audit log. */
 import { signal } from '@preact/signals'
 import { ACTION_VERBS, type OperatorAction } from '../wire/http/action-verb.ts'
 import type { InstanceAnswer, LeaseAnswer } from './answers.ts'
@@ -22,12 +22,12 @@ export interface PlannedAction {
   readonly verb: string
   /** The body of a request to /v1/preview, which says what the action would do. */
   readonly preview?: (values: FieldValues) => object
-  /** What the action does, where the server has no preview. */
+  /** The action does this, where the server has no preview. */
   readonly says?: string
   readonly fields?: readonly ActionField[]
   readonly danger?: boolean
   readonly run: (values: FieldValues) => Promise<unknown>
-  /** What was done, for the line at the end. */
+  /** This was done, for the line at the end. */
   readonly done: string
 }
 
@@ -40,7 +40,7 @@ export interface DoneLine {
   readonly revision: number | undefined
 }
 
-/** What was done from this page, newest last; only the last few. */
+/** These actions were done from this page, newest last; only the last few. */
 export const doneLines = signal<readonly DoneLine[]>([])
 const MAX_LINES = 4
 let lines = 0

@@ -77,7 +77,7 @@ export type ShownMember = PoolAnswerView['members'][number]
 export type PoolWaiter = PoolAnswerView['queue'][number]
 export type PoolExplanation = Static<typeof pools.PoolExplained>
 
-/** What a host reports about a member of a pool. Any client that may register there can have written it, so every field may be missing. */
+/** A host reports this about a member of a pool. Any client that may register there can have written it, so every field may be missing. */
 export interface MemberReport {
   readonly host?: string
   readonly utilisation?: number

@@ -1,7 +1,7 @@
 /** Time on the dashboard: the server's wall clock, and one timer that moves every visible countdown and age. */
 import { signal } from '@preact/signals'
 
-/** How often countdowns move, in ms. They show tenths of a second: with this step they are never more than 75 ms off. */
+/** Countdowns move this often, in ms. They show tenths of a second: with this step they are never more than 75 ms off. */
 const STEP = 50
 
 /** The server's wall time minus the browser's, in ms. */

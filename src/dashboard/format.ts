@@ -1,4 +1,4 @@
-/** How values are written on the dashboard: durations, times, long numbers and colours of names. Pure, so that tests can run it without a browser. */
+/** The dashboard writes values in these forms: durations, times, long numbers and colours of names. Pure, so that tests can run it without a browser. */
 
 /** `350 ms`, `4.2 s`, `3 min 5 s`, `2 h 10 min`, `5 d 3 h`. */
 export function duration(ms: number): string {

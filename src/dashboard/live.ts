@@ -8,7 +8,7 @@ import { paced } from './pace.ts'
 
 /** Events that are kept. */
 export const KEPT_EVENTS = 2_000
-/** How long events wait while the tab is hidden, when there are no animation frames, in ms. */
+/** Events wait this long while the tab is hidden, when there are no animation frames, in ms. */
 const HIDDEN_DELAY = 1_000
 /** Ms between two changes of the shown revision. A change in every frame would make the browser lay out the whole document in every frame. */
 const REVISION_PACE = 250

@@ -1,8 +1,8 @@
-/** What the scenes of the demonstration are made with: programs that can crash, pauses, and chance. */
+/** The scenes of the demonstration are made with these parts: programs that can crash, pauses, and chance. */
 import type { Clock } from '../clock.ts'
 import type { Leases } from '../leases.ts'
 
-/** What a scene gets. */
+/** A scene gets this. */
 export interface DemoWorld {
   readonly clock: Clock
   /** Ends the demonstration. */

@@ -11,7 +11,7 @@
 import type { DeviceProcess } from './device.ts'
 import { ageOf, ancestors, type HostProcesses } from './host-processes.ts'
 
-/** What a lease says about its holder's process, in its labels. */
+/** The labels of a lease say this about its holder's process. */
 export interface HolderProcess {
   readonly lease: number
   readonly user: string
@@ -50,7 +50,7 @@ export interface AttributedProcess extends DeviceProcess {
   readonly user: string
   /** Start time in ticks since boot; 0: not known. */
   readonly started: number
-  /** How long it has run, in ms. */
+  /** It has run for this long, in ms. */
   readonly age: number
   /** The lease it runs under; 0: none. */
   readonly lease: number

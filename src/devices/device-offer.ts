@@ -35,15 +35,15 @@ export interface DeviceOfferOptions {
   readonly signal?: AbortSignal | undefined
   /** The name of this host in reports. @default the name of this host */
   readonly host?: string | undefined
-  /** How often to look. @default '10s' */
+  /** The offer looks this often. @default '10s' */
   readonly interval?: Duration | undefined
-  /** How long the devices stay offered without a renewal, for example after this host has crashed. @default '30s' */
+  /** The devices stay offered this long without a renewal, for example after this host has crashed. @default '30s' */
   readonly ttl?: Duration | undefined
-  /** How long they are suspect after that: given to no new taker, and not yet taken from their holders. @default '30s' */
+  /** They are suspect this long after that: given to no new taker, and not yet taken from their holders. @default '30s' */
   readonly grace?: Duration | undefined
-  /** How long a device stays offered while the discovery fails or does not list it. @default '1m' */
+  /** A device stays offered this long while the discovery fails or does not list it. @default '1m' */
   readonly patience?: Duration | undefined
-  /** What to do about idle holders. @default nothing */
+  /** The offer treats idle holders by these rules. @default nothing */
   readonly idle?: IdleRules | undefined
   /** Where the records of usage are kept across restarts. @default nowhere: they begin anew */
   readonly usage?: UsageStorage | undefined

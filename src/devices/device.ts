@@ -34,7 +34,7 @@ export interface Device {
 /** The answer of one run of a discovery. */
 export interface DeviceListing {
   readonly devices: readonly Device[]
-  /** What could not be understood. With problems, a device that is not listed may still be there. */
+  /** The discovery could not understand this. With problems, a device that is not listed may still be there. */
   readonly problems: readonly string[]
 }
 

@@ -8,7 +8,7 @@ import { type IdleStage, lowerStage } from './idle.ts'
 import type { OfferContext, PoolHolder } from './offer-event.ts'
 import { parseReport, reportKey, reportPrefix } from './report.ts'
 
-/** How idle a device is. */
+/** The idleness of a device. */
 export interface Idleness {
   readonly stage: IdleStage
   readonly ms: number

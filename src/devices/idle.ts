@@ -1,5 +1,5 @@
 /**
- * How long a held device has been idle, and what is done about it. Pure: time is an argument.
+ * Counts how long a held device has been idle, and says what is done about it. Pure: time is an argument.
  *
  * A device is idle while its reported utilisation stays below the threshold, whatever processes are on it. Time counts only between two reports that both
  * say idle: while a device does not tell, the count stands still. A single report above the threshold, or another set of holders, begins the count anew.

@@ -1,4 +1,4 @@
-/** What happens to an offer of devices, and what its parts know of the host and the pool. */
+/** These things happen to an offer of devices, and its parts know this of the host and the pool. */
 import type { LeaseClient } from '../holder/lease-client.ts'
 import type { HolderProcess } from './attribution.ts'
 import type { IdleStage } from './idle.ts'
@@ -20,7 +20,7 @@ export interface DeviceOfferEvent {
   readonly stage?: IdleStage
 }
 
-/** What the parts of an offer share. */
+/** The parts of an offer share this. */
 export interface OfferContext {
   readonly leases: LeaseClient
   readonly pool: string

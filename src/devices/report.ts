@@ -1,5 +1,5 @@
 /**
- * What a host reports about a device: utilisation, processes, idleness. It is the entry `devices/POOL/MEMBER` on the lease of the offer, so it ends with the
+ * A host reports this about a device: utilisation, processes, idleness. It is the entry `devices/POOL/MEMBER` on the lease of the offer, so it ends with the
  * offer. Times are ages at the moment of the report, because the wall clocks of hosts may disagree by any amount.
  */
 import type { AttributedProcess } from './attribution.ts'
@@ -48,7 +48,7 @@ export interface DeviceReport {
   /** The first processes; `more` says how many are left out. */
   readonly processes: readonly ReportedProcess[]
   readonly more: number
-  /** How many processes use the device without a lease. */
+  /** So many processes use the device without a lease. */
   readonly unleased: number
   /** Ms that the device has been idle under its holder, as of this report. */
   readonly idle: number

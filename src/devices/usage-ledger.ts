@@ -35,7 +35,7 @@ export interface UsageRow {
   readonly unleased: number
 }
 
-/** What a host publishes for one day. */
+/** A host publishes this for one day. */
 export interface UsageDay {
   readonly host: string
   readonly day: number

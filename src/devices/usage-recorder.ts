@@ -5,7 +5,7 @@ import type { OfferContext, PoolHolder } from './offer-event.ts'
 import type { DeviceReport } from './report.ts'
 import { formatUsage, UsageLedger, usageKey } from './usage-ledger.ts'
 
-/** How often usage is published and stored, in ms. The first times come sooner, so that a new offer shows something. */
+/** Usage is published and stored this often, in ms. The first times come sooner, so that a new offer shows something. */
 const INTERVAL = 300_000
 const FIRST_INTERVAL = 5_000
 

@@ -15,7 +15,7 @@ import type { Lessor } from '../lessor.ts'
 export const FACE_NAMES = ['redis', 'kubernetes', 'consul', 'eureka', 'etcd'] as const
 export type FaceName = (typeof FACE_NAMES)[number]
 
-/** What a face may use of the lessor of its caller. */
+/** A face may use this much of the lessor of its caller. */
 export type FaceLessor = Pick<Lessor, 'submit' | 'read' | 'watch'>
 
 /** Which resources the names of faces stand for (resource-names.ts). */
@@ -39,7 +39,7 @@ export interface FaceCaller {
   /** The network address of the client, where it is known. */
   readonly address?: string | undefined
   readonly clock: Clock
-  /** What is held is named by these. Entries keep the names of their face. */
+  /** Leases are named by these. Entries keep the names of their face. */
   readonly names: FaceNames
   /** Fires when the client has gone. */
   readonly signal: AbortSignal

@@ -26,7 +26,7 @@ import { startWholeTerm } from './whole-term.ts'
 /** An instance that is registered. */
 export interface FoundInstance {
   readonly instance: Instance
-  /** What it declared itself; `instance.status` is what others see. */
+  /** It declared this itself; `instance.status` is what others see. */
   readonly declared: InstanceState
   readonly revision: number
 }

@@ -12,7 +12,7 @@ import type { AgentProcess } from './host-process.ts'
 const MAX_AGENTS = 5_000
 /** As long as a session lasts without a call. */
 const KEEP = 900_000
-/** How often the processes are looked at, in ms, and how many in one turn: each is a read of the file system. */
+/** The processes are looked at this often, in ms, and so many in one turn: each is a read of the file system. */
 const CHECK = 1_000
 const CHECKED_AT_ONCE = 50
 

@@ -4,7 +4,7 @@
  */
 import type { HookEvent } from './hook-event.ts'
 
-/** What the guard has decided about an event. */
+/** The guard has decided this about an event. */
 export interface GuardDecision {
   readonly allow: boolean
   /** Why it is denied, for the model and for people: what happened, and what to do next. */

@@ -37,19 +37,19 @@ export interface QueuePlace {
  */
 export interface AcquireOptions {
   /**
-   * How long the lease lasts without a renewal. It is renewed until it is released, so this is the time others wait after a crash.
+   * The lease lasts this long without a renewal. It is renewed until it is released, so this is the time others wait after a crash.
    * `'auto'`: decided by how long such leases were held before, and longer for leases that have run long (docs/learned-terms.md).
    * `{ preferred, min, max }`: the preferred ttl, or the nearest ttl between `min` and `max` that policies allow. `lease.ttl` says which.
    * @default '30s', or `ttl` of `connect`
    */
   readonly ttl?: Duration | 'auto' | PreferredTtl | undefined
   /**
-   * What `ttl: 'auto'` learns from. With another ttl nothing is decided, but how long the lease is held is counted for its class.
+   * `ttl: 'auto'` learns from this. With another ttl nothing is decided, but how long the lease is held is counted for its class.
    * @default the name of the resource up to its last slash
    */
   readonly learn?: LearnOptions | undefined
   /**
-   * How long to wait for the grant, then reject with `TIMEOUT`. Greater than 0: use `ifAvailable` or `tryAcquire` to not wait at all.
+   * The call waits this long for the grant, then rejects with `TIMEOUT`. Greater than 0: use `ifAvailable` or `tryAcquire` to not wait at all.
    * @default until granted
    */
   readonly wait?: Duration | undefined
@@ -66,7 +66,7 @@ export interface AcquireOptions {
   /** @default 'exclusive' */
   readonly mode?: Mode | undefined
   /**
-   * How many units to take of each resource, or by name. A resource has 1 unit unless a policy gives it more.
+   * The lease takes this many units of each resource, or by name. A resource has 1 unit unless a policy gives it more.
    * @default 1
    */
   readonly units?: number | Readonly<Record<string, number>> | undefined
@@ -112,7 +112,7 @@ export interface AdvancedAcquireOptions {
   /** Take any this many of the resources instead of all. `lease.resources` says which. */
   readonly any?: number | undefined
   /**
-   * How long the lease stays suspect after its ttl: granted to no other holder, and restored by a renewal.
+   * The lease stays suspect this long after its ttl: granted to no other holder, and restored by a renewal.
    * @default 0, or what a policy says
    */
   readonly grace?: Duration | undefined
@@ -142,7 +142,7 @@ export interface AdvancedAcquireOptions {
    * @default the ttl of the holder, at most '30s'
    */
   readonly confirm?: Duration | undefined
-  /** What the store must promise. Otherwise `UNSUPPORTED`. If it stops promising it while the lease is held, `onJeopardy` is called. */
+  /** The store must promise this. Otherwise `UNSUPPORTED`. If it stops promising it while the lease is held, `onJeopardy` is called. */
   readonly require?: readonly Requirement[] | undefined
 }
 
@@ -169,7 +169,7 @@ const isFunction: OptionCheck = value => typeof value === 'function'
 const isBoolean: OptionCheck = value => typeof value === 'boolean'
 const isSignal: OptionCheck = value => isObject(value) && isFunction((value as AbortSignal).throwIfAborted)
 
-/** What each option may be. Options marked `anything` are checked where they are used. */
+/** Each option may be this. Options marked `anything` are checked where they are used. */
 const OPTIONS: OptionChecks<AcquireOptions> = {
   ttl: [anything],
   learn: [isObject, 'an object'],

@@ -15,14 +15,14 @@ export interface AcquireSettings extends HeldLeaseOptions {
   readonly onWait: AcquireOptions['onWait']
   readonly onQueued: AdvancedAcquireOptions['onQueued']
   readonly onAway: AdvancedAcquireOptions['onAway']
-  /** How many ms to stay for the end of a dead holder's lease. */
+  /** The call stays so many ms for the end of a dead holder's lease. */
   readonly confirm: number | undefined
 }
 
 export interface AcquireRequest extends AcquireSettings {
   /** Replaced when the request is widened, so that a repeated request asks for everything. */
   command: Acquire
-  /** What the store must promise. */
+  /** The store must promise this. */
   readonly require: readonly Requirement[]
 }
 

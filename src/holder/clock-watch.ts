@@ -2,16 +2,16 @@
 import type { Clock } from '../clock.ts'
 import type { ClockReading } from './validity.ts'
 
-/** How often the clocks are read while any lease is held: a suspend is noticed no sooner. */
+/** The clocks are read this often while any lease is held: a suspend is noticed no sooner. */
 const PULSE = 250
 /** The wall clock is stepped and slewed. A larger change between two readings is a jump that needs an explanation. */
 const JUMP = 500
 /** A timer that is later than this means that the loop stood still, and that answers may be waiting to be read. */
 export const LATE = 10
-/** How many stalls are remembered. */
+/** This many stalls are remembered. */
 const MAX_STALLS = 16
 
-/** What the clocks show is reported here. */
+/** The clock watch reports here what the clocks show. */
 interface ClockObserver {
   /** The clocks are about to be read. Returns whether there is any reason to go on. */
   pulse(): boolean

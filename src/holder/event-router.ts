@@ -10,7 +10,7 @@ import { EventFeed, type FeedWatch } from './event-feed.ts'
 import type { HeldLease } from './held-lease.ts'
 import { type Operations, TIMEOUT } from './operations.ts'
 
-/** What others can do to a held lease. A lapse is not among them: the holder's own clocks notice it first. */
+/** Others can do this to a held lease. A lapse is not among them: the holder's own clocks notice it first. */
 const ENDS: readonly EventType[] = ['revoked', 'transferred', 'recalled']
 /** If we may watch only single names, held leases share this many watches. */
 const MAX_WATCHES = 32
@@ -34,7 +34,7 @@ export interface EventWaiter {
   readonly fail: (error: unknown) => void
 }
 
-/** What the router needs from the held leases of the process. */
+/** The router needs this from the held leases of the process. */
 export interface RoutedLeases extends Iterable<HeldLease> {
   readonly waiters: ReadonlyMap<number, EventWaiter>
   readonly heartbeat: { renewNow(held: HeldLease): void }

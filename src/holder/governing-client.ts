@@ -1,4 +1,4 @@
-/** What operators do with leases of any holder: policies, revocations, breaks and recalls. `LeaseClient` adds everything else. */
+/** Operators do this with leases of any holder: policies, revocations, breaks and recalls. `LeaseClient` adds everything else. */
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command, PolicyRules } from '../kernel/command.ts'
@@ -22,7 +22,7 @@ export interface RevokeOptions {
 
 export interface BreakOptions {
   /**
-   * How long the holders may go on.
+   * The holders may go on for this long.
    * @default 0: their leases end now
    */
   readonly after?: Duration | undefined

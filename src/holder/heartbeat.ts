@@ -22,7 +22,7 @@ const MAX_IN_FLIGHT = 4
 /** With more groups than this, empty ones are dropped. */
 const MAX_EMPTY_GROUPS = 64
 
-/** What the heartbeat sends and reports. */
+/** The heartbeat sends and reports through this. */
 interface HeartbeatTarget {
   /** `ttl`: the leases have this ttl from now on. */
   renew(leases: readonly number[], waiting: boolean, ttl: number | undefined): Promise<Outcome>

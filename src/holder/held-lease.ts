@@ -1,4 +1,4 @@
-/** What this process knows of one of its own leases. This record is what gets renewed, whether or not the program keeps its handle (`Lease`). */
+/** This process knows this of one of its own leases. This record is what gets renewed, whether or not the program keeps its handle (`Lease`). */
 import type { Clock } from '../clock.ts'
 import { type Facts, LeaseError } from '../errors.ts'
 import type { Profile } from '../store.ts'
@@ -10,14 +10,14 @@ import { type ClockReading, type Sent, since, validityOf } from './validity.ts'
  */
 export type RenewalStrategy = 'half' | 'continuous' | 'on-activity' | 'manual' | 'never'
 
-/** What a held lease needs from the HeldLeases that keeps it. */
+/** A held lease needs this from the HeldLeases that keeps it. */
 export interface LeaseKeeper {
   readonly clock: Clock
-  /** What the store promises now. It changes with a failover, and when the leases move to another store. */
+  /** The store promises this now. It changes with a failover, and when the leases move to another store. */
   readonly profile: Profile
   /** The part of a term that is given up for clocks of different rates. */
   readonly margin: number
-  /** How late the timers of this process may fire, in ms: as its clock says, or as was measured. */
+  /** The timers of this process may fire this late, in ms: as its clock says, or as was measured. */
   readonly lateness: number
   /** Answers to requests up to this number prove nothing: the wall clock has jumped since, for an unknown reason. */
   readonly doubtedUpTo: number
@@ -53,7 +53,7 @@ export interface HeldLeaseOptions {
   readonly parent?: HeldLease | undefined
   /** Decides its terms by what is known of its class of work. */
   readonly learned?: LearnedTerm | undefined
-  /** What the store had to promise for this lease. */
+  /** The store had to promise this for the lease. */
   readonly require?: readonly Requirement[] | undefined
   readonly onLost?: ((reason: LeaseError) => void | PromiseLike<void>) | undefined
 }
@@ -64,15 +64,15 @@ export interface HeldLeaseOptions {
  */
 export type HeldStage = 'waiting' | 'granted' | 'held' | 'ending' | 'ended'
 
-/** What a request may require of the store. */
+/** A request may require this of the store. */
 export type Requirement = 'durable' | 'failover'
 
-/** What a callback of `onJeopardy` gets. */
+/** A callback of `onJeopardy` gets this. */
 export interface Jeopardy {
   /** Milliseconds until the lease is lost, unless a renewal is answered first. */
   readonly remaining: number
   /**
-   * What the lease requires (`advanced.require`) and the store no longer promises, e.g. `['failover']` after a failover to a server without a standby.
+   * The lease requires this (`advanced.require`) and the store no longer promises it, e.g. `['failover']` after a failover to a server without a standby.
    * The lease stays held and is renewed. Empty: renewals are not answered.
    */
   readonly broken: readonly Requirement[]

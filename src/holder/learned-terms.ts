@@ -22,17 +22,17 @@ export interface LearnOptions {
   /** The names of labels of the lease that tell classes apart, such as `['model']`. */
   readonly labels?: readonly string[] | undefined
   /**
-   * What one renewal is worth: as long as a resource may be idle after its holder died, to save one renewal.
+   * One renewal is worth this much: as long as a resource may be idle after its holder died, to save one renewal.
    * @default '1s'
    */
   readonly renewalCost?: Duration | undefined
 }
 
-/** What is known of a class of work. */
+/** The log knows this of a class of work. */
 export interface LearnedTerm {
   readonly class: string
   readonly plan: TermPlan
-  /** How long such a lease is probably held, in ms: half of them are held for less. Undefined: too little is known. */
+  /** Such a lease is probably held this long, in ms: half of them are held for less. Undefined: too little is known. */
   readonly expect: number | undefined
   /** Why, in one sentence with its numbers. */
   readonly explanation: string
@@ -41,7 +41,7 @@ export interface LearnedTerm {
 /** The label by which the log counts how long the leases of a class are held (kernel/rule/learn.ts). */
 export const CLASS_LABEL = 'learn'
 
-/** What was read is used for this long. */
+/** An answer is used for this long. */
 const FRESH = 30_000
 /** An acquire waits this long for what is known, and goes on without it. */
 const TIMEOUT = 1_000

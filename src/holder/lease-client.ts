@@ -92,7 +92,7 @@ const CLOSE_TIMEOUT = 1_000
 /** Resource names: one, or several that are acquired together. */
 export type Names = string | readonly string[]
 
-/** What `query` returns: grants and waiters, named as in Web Locks. */
+/** `query` returns this: grants and waiters, named as in Web Locks. */
 export interface LeasesSnapshot {
   readonly revision: number
   readonly held: readonly GrantView[]

@@ -6,7 +6,7 @@ import type { HeldLease } from './held-lease.ts'
 
 const MAX_LOSSES = 256
 
-/** How this process lost a lease. */
+/** This process lost a lease in this way. */
 export interface Loss {
   readonly lease: number
   readonly resources: readonly string[]

@@ -1,5 +1,5 @@
 /**
- * What this process has measured: how long renewals take to be answered, and how late its timers fire. They decide how early leases are renewed, and
+ * This process measures how long renewals take to be answered, and how late its timers fire. They decide how early leases are renewed, and
  * how much of a term is given up for late timers. Both only make a holder more careful than the defaults: a renewal never comes later than its strategy
  * says, and a lease is never trusted for longer.
  */
@@ -16,7 +16,7 @@ const LONGEST = 10_000
 
 export class Pace {
   #roundTrip = 0
-  /** How late timers have fired recently, in ms. */
+  /** Timers have fired this late recently, in ms. */
   lateness = 0
 
   /** Of a renewal that was answered, in ms. */

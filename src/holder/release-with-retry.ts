@@ -10,7 +10,7 @@ import { type Operations, refused } from './operations.ts'
 
 const LONGEST_RELEASE = 5_000
 
-/** What the lessor learns of the end of a lease. */
+/** The lessor learns this of the end of a lease. */
 export interface HowEnded {
   /** For how many ms it was held, for statistics. */
   readonly ran?: number | undefined

@@ -7,7 +7,7 @@ export type RenewalKind = 'waiting' | 'granted' | 'stalled' | RenewalStrategy
 /** Renewals that one message may carry. */
 export const MAX_RENEWALS = 10_000
 
-/** How often a group is renewed, as a part of its term. Other kinds are not renewed by the clock. */
+/** A group is renewed this often, as a part of its term. Other kinds are not renewed by the clock. */
 export const RENEWAL_INTERVALS: Readonly<Partial<Record<RenewalKind, number>>> = {
   waiting: 1 / 3,
   half: 1 / 2,
@@ -18,7 +18,7 @@ export const RENEWAL_INTERVALS: Readonly<Partial<Record<RenewalKind, number>>> =
 export class RenewalGroup {
   readonly kind: RenewalKind
   readonly term: number
-  /** How many ms of the term may be trusted. */
+  /** So many ms of the term may be trusted. */
   readonly validity: number
   readonly members = new Set<HeldLease>()
   /** When the group is renewed next. */

@@ -8,7 +8,7 @@ import { HeldLease, type LeaseKeeper } from './held-lease.ts'
 import type { Identity } from './identity.ts'
 import { type Operations, refused, TIMEOUT } from './operations.ts'
 
-/** What a transfer needs from the held leases of the process. */
+/** A transfer needs this from the held leases of the process. */
 interface TransferredLeases {
   readonly keeper: LeaseKeeper
   readonly heartbeat: { leave(held: HeldLease): void }

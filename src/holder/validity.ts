@@ -1,5 +1,5 @@
 /**
- * How long a holder may trust a lease: time law, rule 1. Validity counts from before the acknowledged request was sent, for the term in the
+ * Says how long a holder may trust a lease: time law, rule 1. Validity counts from before the acknowledged request was sent, for the term in the
  * answer less a margin. Both the monotonic clock and the machine's uptime are read; the one that says less is left wins.
  */
 import type { Clock } from '../clock.ts'

@@ -108,7 +108,7 @@ export interface Acquire {
   readonly incarnation?: number
   readonly ttl: number
   readonly wants: readonly Want[]
-  /** How many of `wants` suffice. Left out: all of them. */
+  /** So many of `wants` suffice. Left out: all of them. */
   readonly any?: number
   /** Queue if it cannot be granted now. Left out: be refused. */
   readonly wait?: boolean
@@ -120,7 +120,7 @@ export interface Acquire {
   readonly labels?: readonly (readonly [name: string, value: string])[]
   /** Leases that the client keeps while it waits. Only leases named here count for deadlocks: a guess would refuse clients that are in none. */
   readonly holding?: readonly number[]
-  /** How long the lease is suspect after its ttl: still listed and renewable, and not granted to others. */
+  /** The lease is suspect this long after its ttl: still listed and renewable, and not granted to others. */
   readonly grace?: number
   /** The lease ends this long after it was granted, renewed or not. */
   readonly maxLife?: number
@@ -235,7 +235,7 @@ export interface Delete {
   readonly lease?: number
 }
 
-/** What a comparison looks at. An entry that is not there has 0 for each number, and no value. */
+/** A comparison looks at one of these. An entry that is not there has 0 for each number, and no value. */
 export const COMPARED = ['created', 'revision', 'version', 'lease', 'value'] as const
 export const RELATIONS = ['equal', 'unequal', 'less', 'greater'] as const
 export type ComparedField = 'created' | 'revision' | 'version' | 'lease' | 'value'
@@ -325,7 +325,7 @@ export interface PolicyRules {
   readonly grace?: number
   readonly maxLife?: number
   /**
-   * How long a holder may keep its resources while another client waits for one of them. It is counted once for a lease, from its first
+   * A holder may keep its resources this long while another client waits for one of them. It is counted once for a lease, from its first
    * waiter, and has no effect if no client waits when it is over.
    */
   readonly maxHold?: number

@@ -12,7 +12,7 @@ export interface Scope {
 /** Names in one list of a key. */
 export const MAX_KEY_NAMES = 64
 
-/** What the requests of a key may say. A name that ends with `*` stands for all names that begin so. */
+/** The requests of a key may say this. A name that ends with `*` stands for all names that begin so. */
 export interface KeyBounds {
   /** The accounts of pools that it may use; the first is used where a request names none. Left out: any. */
   readonly accounts?: readonly string[]
@@ -29,7 +29,7 @@ export interface PriorityRange {
   readonly high: number
 }
 
-/** How much a key, or all keys of a group together, may have. What is left out is not limited. */
+/** A key, or all keys of a group together, may have this much. What is left out is not limited. */
 export interface KeyLimits {
   /** Leases, waiting or not. */
   readonly leases?: number
@@ -47,7 +47,7 @@ export interface KeyLimits {
   readonly burst?: number
 }
 
-/** What a key, or all keys of a group together, have. */
+/** A key, or all keys of a group together, have this much. */
 export interface KeyUse {
   leases: number
   waiters: number

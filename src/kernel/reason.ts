@@ -39,7 +39,7 @@ const LIMIT = { limit: 'number' } as const
 const LEASE = { lease: 'number' } as const
 const KEY = { key: 'text' } as const
 const RESOURCE = { resource: 'text' } as const
-/** What was asked of a pool: members with units each, or units in all, with the same label. */
+/** A request asked this of a pool: members with units each, or units in all, with the same label. */
 const POOL_REQUEST = { count: 'number', each: 'number?', total: 'number?', near: 'text?' } as const
 
 export const REASONS = {
@@ -173,7 +173,7 @@ export const REASONS = {
   'no-match': { number: 111, code: 'NOT_FOUND', facts: {} },
   'no-group': { number: 112, code: 'NOT_FOUND', facts: { group: 'text' } },
 
-  // What a key does not allow. `verb`: the scope that it needs.
+  // A key does not allow it. `verb`: the scope that it needs.
   forbidden: { number: 120, code: 'FORBIDDEN', facts: { action: 'text', name: 'text', verb: 'text' } },
   'forbidden-lease': { number: 121, code: 'FORBIDDEN', facts: { verb: 'text' } },
   'forbidden-admin': { number: 122, code: 'FORBIDDEN', facts: { action: 'text', verb: 'text' } },
@@ -184,7 +184,7 @@ export const REASONS = {
   'forbidden-entry': { number: 126, code: 'FORBIDDEN', facts: { name: 'text' } },
   /** By a server, not by the kernel: only an operator chooses the store that leases move to. */
   'forbidden-move': { number: 127, code: 'FORBIDDEN', facts: {} },
-  // What the requests of a key may not say.
+  // The requests of a key may not say this.
   'forbidden-holder': { number: 128, code: 'FORBIDDEN', facts: { holder: 'text', holders: 'texts' } },
   'forbidden-account': { number: 129, code: 'FORBIDDEN', facts: { account: 'text', accounts: 'texts' } },
   'forbidden-priority': { number: 130, code: 'FORBIDDEN', facts: { priority: 'number', low: 'number', high: 'number' } },

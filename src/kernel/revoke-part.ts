@@ -6,6 +6,6 @@ export const MAX_REVOKED = 1_000
 export interface RevokePart {
   /** Only those of these leases that the target names. */
   readonly among?: readonly number[]
-  /** How many leases the commands before this one have ended. */
+  /** The commands before this one have ended this many leases. */
   readonly ended?: number
 }

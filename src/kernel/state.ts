@@ -111,7 +111,7 @@ export interface LeaseExtras {
   started: number
   /** For how many ms the lapse has been postponed since the last renewal. Registrations only: see rule/service.ts. */
   slowed: number
-  /** What it asked a pool for, while it waits for members and while it holds them. */
+  /** It asked a pool for this, while it waits for members and while it holds them. */
   pool: PoolClaim | undefined
 }
 
@@ -158,7 +158,7 @@ export interface LeaseState {
   epoch: number
   /** The run of the log in which this epoch began. */
   run: number
-  /** How many ms TERM had run before the present run began, or when a mark was written. */
+  /** TERM had run for so many ms before the present run began, or when a mark was written. */
   aged: number
   grants: Grant[]
   since: number
@@ -212,10 +212,10 @@ export interface PoolAccount {
   readonly waiting: LeaseState[]
 }
 
-/** What a waiter needs, apart from who it is. Waiters with equal needs share one. */
+/** A waiter needs this, apart from who it is. Waiters with equal needs share one. */
 export interface PoolShape {
   readonly key: string
-  /** How many waiters have it. */
+  /** So many waiters have it. */
   waiters: number
   /** True if all members together could serve it, judged at this version of the pool. */
   possible: boolean
@@ -371,7 +371,7 @@ export interface State {
   /** The groups that have keys, and how many. Everything but their limits is derived. */
   readonly groups: Map<string, { keys: number; readonly use: KeyUse; limits: KeyLimits | undefined }>
   readonly history: Map<string, Past[]>
-  /** How long leases were held, by class of work; those that ended last come last. See rule/learn.ts. */
+  /** Leases were held for these durations, by class of work; those that ended last come last. See rule/learn.ts. */
   readonly durations: Map<string, Durations>
   /** An iterator over the names of `history`, oldest first. A new iteration would walk over all names deleted before. */
   oldest: Iterator<string> | undefined

@@ -1,5 +1,5 @@
 /**
- * How much work a command is, as far as its form tells: the leases, names and entries that it names. A record is applied in one turn of the event loop, so the
+ * Counts the work of a command, as far as its form tells: the leases, names and entries that it names. A record is applied in one turn of the event loop, so the
  * outbox limits the work of a record, and not only its bytes.
  */
 import type { Command } from './command.ts'

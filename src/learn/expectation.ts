@@ -1,4 +1,4 @@
-/** How long work of a class is probably held: `expect: 'auto'`. */
+/** Expects how long work of a class is probably held: `expect: 'auto'`. */
 import type { SketchView } from '../lessor.ts'
 import { Sketch } from './sketch.ts'
 

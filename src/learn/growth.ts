@@ -8,9 +8,9 @@
 import { binOf, EDGES } from '../kernel/state/durations.ts'
 import type { Hazard } from './hazard.ts'
 
-/** What a term is judged by. */
+/** A term is judged by these costs. */
 export interface TermCosts {
-  /** What one renewal costs, in ms of idle time. */
+  /** One renewal costs this much, in ms of idle time. */
   readonly renewalCost: number
   /** The share of the leases that end by the death of their holder. */
   readonly dies: number
@@ -18,7 +18,7 @@ export interface TermCosts {
 
 /** Each term is longer than the one before it by this factor. */
 const FACTOR = 1.2
-/** How many ages are looked at in each bin of a sketch. */
+/** So many ages are looked at in each bin of a sketch. */
 const PARTS = 2
 
 const AGES: readonly number[] = EDGES.slice(0, -1).flatMap((low, bin) =>
@@ -105,7 +105,7 @@ function bestTerms(terms: readonly number[], hazard: Hazard, { renewalCost, dies
   return best
 }
 
-/** How many leases of an age are still there later, and when the others ended. Walks forward only. */
+/** Tells how many leases of an age are still there later, and when the others ended. Walks forward only. */
 class Survival {
   readonly #hazard: Hazard
   #at: number

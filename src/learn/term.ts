@@ -10,7 +10,7 @@ import { hazardOf } from './hazard.ts'
 import type { Fold, Sketch, Typical } from './sketch.ts'
 
 export interface TermOptions {
-  /** What one renewal costs, in ms of idle time. */
+  /** One renewal costs this much, in ms of idle time. */
   readonly renewalCost: number
   /** The bounds of the policy, in ms. */
   readonly min: number
@@ -21,7 +21,7 @@ export interface TermOptions {
   readonly recent?: readonly Sketch[]
 }
 
-/** What was decided, and the numbers it was decided by. */
+/** The decision, and the numbers it was decided by. */
 export interface TermPlan {
   /** `cold`: too little is known. `fixed`: one term at all ages. `growing`: longer terms for older leases. */
   readonly kind: 'cold' | 'fixed' | 'growing'
@@ -35,7 +35,7 @@ export interface TermPlan {
   readonly died: number
   /** The share of leases that were taken to end by the death of their holder. */
   readonly dies: number
-  /** What a lease is expected to cost under this plan and with the best single term, in ms of idle time. 0: not known. */
+  /** A lease is expected to cost this much under this plan and with the best single term, in ms of idle time. 0: not known. */
   readonly cost: number
   readonly fixedCost: number
   /** The best single term, in ms. */
@@ -60,7 +60,7 @@ const EDGE = 0.9
 const OWN_EDGE = 0.97
 /** A plan that was learned from the last leases only must be better for them than one from the whole past by this factor. */
 const RECENT_EDGE = 0.9
-/** How many numbers of renewals above and below the usual one `exactTerms` looks at. */
+/** `exactTerms` looks at this many numbers of renewals above and below the usual one. */
 const NEAR = 20
 /** Renewals after which a plan is not followed any further: it renews far too often. */
 const MAX_STEPS = 50_000

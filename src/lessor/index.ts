@@ -1,4 +1,4 @@
-/** What `import … from 'leasehold/lessor'` offers: the upper contract, the commands, outcomes and events it is made of, and `propose`. */
+/** `import … from 'leasehold/lessor'` offers these names: the upper contract, the commands, outcomes and events it is made of, and `propose`. */
 export type {
   Acquire,
   Aged,

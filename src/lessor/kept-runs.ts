@@ -1,5 +1,5 @@
 /**
- * What commands did while they held a lease: for how long they ran and with which code they ended. The kernel keeps the last 8 grants of a resource,
+ * Commands leave a record of what they did while they held a lease: for how long they ran and with which code they ended. The kernel keeps the last 8 grants of a resource,
  * which is eight minutes of a job that runs every minute. So `leasehold run` writes an entry for each run, and the history of a resource shows both.
  *
  * The entries belong to no lease (docs/library.md), so policies bound them: `freeEntries` and `freeBytes` of `leasehold/runs` in all, and `maxLife` says

@@ -1,6 +1,6 @@
 /** Which part of a list of leases or resources a reader asks for, and in which order. */
 
-/** What a page of a list can be sorted by. `waiters` of a lease: the names it waits for. */
+/** A page of a list can be sorted by these. `waiters` of a lease: the names it waits for. */
 export type ListColumn = 'name' | 'holder' | 'since' | 'remaining' | 'waiters' | 'token'
 export const LIST_COLUMNS: readonly ListColumn[] = ['name', 'holder', 'since', 'remaining', 'waiters', 'token']
 

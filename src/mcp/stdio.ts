@@ -30,7 +30,7 @@ const MAX_MESSAGE_BYTES = 1 << 20
 const RETRY = BACKOFF.round.longest
 /** The request by which a client of the 2026 revision asks for versions and capabilities. */
 const PROBE = 'server/discover'
-/** How long to wait for the release of everything before the process ends. Then it lapses. */
+/** The process waits this long for the release of everything before it ends. Then it lapses. */
 const END_TIMEOUT = 3_000
 
 /** Resolves when the input has ended, `signal` has fired, or the bound process is gone. */

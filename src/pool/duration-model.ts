@@ -1,5 +1,5 @@
 /**
- * How long work may still run, as a distribution. Forecasts draw from it (forecast.ts).
+ * A distribution says how long work may still run. Forecasts draw from it (forecast.ts).
  *
  * Durations of real work have a heavy tail: what has run long will probably run longer. A log-logistic distribution has that property and can be
  * inverted in closed form. With median m and shape k the chance that work runs longer than t is

@@ -1,5 +1,5 @@
 /**
- * What requests say about their ends, in a course of events that a forecast plays: by that a `backfill` queue decides who may overtake. How long the work really
+ * Requests say this about their ends, in a course of events that a forecast plays: by that a `backfill` queue decides who may overtake. How long the work really
  * takes is drawn elsewhere (forecast.ts).
  */
 import { expectedEnd } from '../kernel/rule/pool/backfill.ts'
@@ -92,7 +92,7 @@ function endOf(start: number, { expect = 0, atMost = 0 }: Stated, age: number): 
   return expectedEnd(start, expect, atMost === 0 ? 0 : atMost + age, Number.NEGATIVE_INFINITY) ?? Number.POSITIVE_INFINITY
 }
 
-/** What a request could take, while more and more becomes free. */
+/** A request could take this, while more and more becomes free. */
 class Room {
   readonly #units: readonly number[]
   readonly #request: ForecastRequest

@@ -48,7 +48,7 @@ export interface Blocker {
 
 /** Another request in the same place of the queue. */
 export interface Alternative {
-  /** What is different: `1 instead of 2`. */
+  /** This is different: `1 instead of 2`. */
   readonly change: string
   readonly start: StartForecast
 }

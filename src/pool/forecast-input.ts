@@ -1,4 +1,4 @@
-/** What a forecast is made of: members, running leases, and requests that wait. */
+/** A forecast is made of members, running leases, and requests that wait. */
 import type { PoolRules } from '../lessor.ts'
 import type { DurationModel } from './duration-model.ts'
 
@@ -15,12 +15,12 @@ export interface ForecastInput {
 /** A lease that holds members. */
 export interface ForecastUse {
   readonly takes: readonly Taken[]
-  /** How long it has been held, in ms. */
+  /** It has been held for this long, in ms. */
   readonly age: number
   readonly duration: DurationModel
   /** It ends within this many ms in any case. */
   readonly atMost?: number
-  /** What its request said about its duration, in ms; 0 or left out: nothing. In a `backfill` queue, others overtake by that. */
+  /** Its request said this about its duration, in ms; 0 or left out: nothing. In a `backfill` queue, others overtake by that. */
   readonly expect?: number
   /** It overtook a waiter, and ends when that one would fit without it. */
   readonly yields?: boolean
@@ -34,7 +34,7 @@ export interface Taken {
 export interface ForecastRequest {
   /** The members that match. Equal requests should share one array: it is indexed once. */
   readonly matching: readonly number[]
-  /** How many members; ignored with `total`. */
+  /** So many members; ignored with `total`. */
   readonly count: number
   /** Units of each member; 0: all units of a member that no other lease uses. */
   readonly each: number

@@ -1,5 +1,5 @@
 /**
- * How long the work of a pool is held, from what the log has counted of its classes (kernel/rule/learn.ts). Forecasts draw from it, so that an estimated
+ * The log has counted how long the work of a pool is held, by its classes (kernel/rule/learn.ts). Forecasts draw from it, so that an estimated
  * start follows from what happened before and not only from what requesters state.
  *
  * The chance that work ends at an age is the share of the leases of its class that reached this age and ended at it (Kaplan and Meier). Leases that
@@ -21,7 +21,7 @@ export interface PoolUse {
   readonly class: string
 }
 
-/** How many leases of the level above a class counts in addition to its own. */
+/** A class counts this many leases of the level above it in addition to its own. */
 const BORROWED = 3
 /** Leases of the pool that must have ended before they say more than a stated duration, or than nothing. */
 const ENOUGH = 5

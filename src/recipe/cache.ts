@@ -13,7 +13,7 @@ import type { LeaseClient } from '../holder/lease-client.ts'
 import type { Lease } from '../lease.ts'
 import { checkOptionNames, checkSpelling } from '../options.ts'
 
-/** What `load` and `save` get of the lease they run under. */
+/** `load` and `save` get this of the lease they run under. */
 export interface CacheLease {
   readonly token: number
   readonly signal: AbortSignal
@@ -37,7 +37,7 @@ export interface CacheOptions<V> {
    */
   readonly ttl?: Duration | 'auto' | undefined
   /**
-   * How many values are kept. The least recently used one is dropped first.
+   * The cache keeps this many values. The least recently used one is dropped first.
    * @default 10000
    */
   readonly most?: number | undefined
@@ -45,7 +45,7 @@ export interface CacheOptions<V> {
 
 export interface CacheWriteOptions {
   /**
-   * How long to wait for readers, then reject with `TIMEOUT`.
+   * The call waits this long for readers, then rejects with `TIMEOUT`.
    * @default until they are gone
    */
   readonly wait?: Duration | undefined

@@ -16,7 +16,7 @@ import { checkOptionNames } from '../options.ts'
 
 export interface ElectionOptions {
   /**
-   * How long a term lasts without a renewal: after a crash, the next leader is elected this much later.
+   * A term lasts this long without a renewal: after a crash, the next leader is elected this much later.
    * @default '10s'
    */
   readonly ttl?: Duration | undefined
@@ -26,7 +26,7 @@ export interface ElectionOptions {
    */
   readonly priority?: number | undefined
   /**
-   * How long the work of a term may take to end once its signal has fired. After that the leader leaves office anyway.
+   * The work of a term may take this long to end once its signal has fired. After that the leader leaves office anyway.
    * @default no limit
    */
   readonly budget?: Duration | undefined

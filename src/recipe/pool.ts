@@ -43,18 +43,18 @@ export interface Member {
 export interface OfferOptions {
   readonly labels?: Labels | undefined
   /**
-   * How many units the member has. Takers share it if they take fewer.
+   * The member has this many units. Takers share it if they take fewer.
    * @default 1
    */
   readonly units?: number | undefined
-  /** How long the member stays in the pool after its owner crashed. */
+  /** The member stays in the pool this long after its owner crashed. */
   readonly ttl?: Duration | undefined
 }
 
-/** What a request says about the members and about itself. */
+/** A request says this about the members and about itself. */
 export interface PoolRequestOptions {
   /**
-   * How many units of each member.
+   * The request takes this many units of each member.
    * @default all of them: then no other taker is on it
    */
   readonly units?: number | undefined
@@ -68,7 +68,7 @@ export interface PoolRequestOptions {
    */
   readonly account?: string | undefined
   /**
-   * How long it will be used, for waiters and planners. It never ends the lease. `'auto'`: as long as half of such leases were held before; nothing
+   * The lease will be used for this long, for waiters and planners. It never ends the lease. `'auto'`: as long as half of such leases were held before; nothing
    * is said while too little is known.
    */
   readonly expect?: Duration | 'auto' | undefined
@@ -105,10 +105,10 @@ export interface TakeOptions
 export interface ReserveOptions extends PoolRequestOptions {
   /** In how long the window begins. */
   readonly from: Duration
-  /** How long the window is. */
+  /** The window is this long. */
   readonly for: Duration
   /**
-   * How long after the beginning of its window the reservation waits for its holder.
+   * The reservation waits this long for its holder after the beginning of its window.
    * @default '15m'
    */
   readonly ttl?: Duration | undefined

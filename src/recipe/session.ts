@@ -9,7 +9,7 @@ import { checkOptionNames } from '../options.ts'
 
 export interface SessionOptions {
   /**
-   * How long the session lasts without activity.
+   * The session lasts this long without activity.
    * @default '20m'
    */
   readonly ttl?: Duration | undefined

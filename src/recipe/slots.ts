@@ -46,7 +46,7 @@ export interface SlotOptions
    */
   readonly sticky?: string | undefined
   /**
-   * How long the number is remembered after it was last used. Policies limit it like any ttl (by default to a day).
+   * The number is remembered this long after it was last used. Policies limit it like any ttl (by default to a day).
    * @default '1d'
    */
   readonly remember?: Duration | undefined

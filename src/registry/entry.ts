@@ -101,7 +101,7 @@ export interface RegistrationData {
   readonly check: HealthCheck | undefined
 }
 
-/** What users pass to register an instance. Omitted fields have defaults. */
+/** Users pass this to register an instance. Omitted fields have defaults. */
 export interface RegistrationInput extends Partial<Omit<RegistrationData, 'service' | 'instance' | 'check'>> {
   readonly service: string
   readonly instance: string
@@ -116,7 +116,7 @@ export interface InstanceState {
   /** @default 'passing' */
   readonly status: DeclaredStatus
   /**
-   * How busy the instance is, by any measure. Smaller is less busy.
+   * The instance is this busy, by any measure. Smaller is less busy.
    * @default 0
    */
   readonly load: number

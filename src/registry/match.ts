@@ -9,7 +9,7 @@ export interface Instance extends RegistrationData {
   readonly status: InstanceStatus
   /** Why a check failed, or that no check was made yet; otherwise empty. */
   readonly reason: string
-  /** How busy it is, as it last reported. */
+  /** It is this busy, as it last reported. */
   readonly load: number
   readonly lease: number
   readonly holder: string

@@ -7,7 +7,7 @@ export const STRATEGIES = ['round-robin', 'weighted', 'least-loaded', 'two-choic
 export type PickStrategy = (typeof STRATEGIES)[number]
 
 /**
- * How to pick an instance.
+ * These options say how to pick an instance.
  *
  * @example
  * await reviewers.pick({ strategy: 'two-choices' })

@@ -22,7 +22,7 @@ import { RecordWindow } from './record-window.ts'
 import { isTransient, pauseUnless } from './retry.ts'
 import { unreadable } from './unreadable.ts'
 
-/** How far the counters had come, and for how long a holder may still trust a grant that was lost. */
+/** The counters had come this far, and a holder may still trust a grant that was lost for this long. */
 export type Survivor = Omit<Generation, 'kind'>
 
 export interface ReplicaLogOptions {

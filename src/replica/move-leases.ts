@@ -42,14 +42,14 @@ export interface MoveLeasesOptions {
   readonly confirm?: (plan: MovePlan) => void | PromiseLike<void>
 }
 
-/** What was measured before a move. */
+/** These numbers were measured before a move. */
 export interface MovePlan {
   readonly leases: number
   /** For about how many ms no lease can be renewed. */
   readonly stop: number
   /** Holders renew at half of the ttl, so a lease with a shorter ttl may be lost. */
   readonly shortest: number
-  /** How many leases are shorter. */
+  /** So many leases are shorter. */
   readonly atRisk: number
 }
 

@@ -43,7 +43,7 @@ export interface InFlight {
   readonly seq: number
   readonly bytes: Uint8Array
   readonly batch: Batch<OutboxItem>
-  /** How often this replica had loaded a snapshot instead of records when the record was made. */
+  /** This replica had loaded a snapshot instead of records this many times when the record was made. */
   readonly reloads: number
   /** When its callers are told that the store does not answer. */
   overdueAt: number
@@ -56,7 +56,7 @@ export interface InFlight {
   failingSince?: number
 }
 
-/** What the store says when it cannot write, and will not by itself: callers are told after ANSWER_AFTER ms, not after `timeout`. */
+/** The store gives these reasons when it cannot write, and will not by itself: callers are told after ANSWER_AFTER ms, not after `timeout`. */
 const LASTING: ReadonlySet<ErrorReason | undefined> = new Set<ErrorReason>([
   ...(['full', 'readonly', 'io', 'disk', 'memory', 'permission', 'credentials', 'password', 'user'] as const),
 ])

@@ -50,7 +50,7 @@ export interface ReplicaOptions {
   readonly clock?: Clock
   /** The store was opened as its owner: renewals may be kept in memory. */
   readonly owned?: boolean
-  /** What a survivor of a log that lost records had seen: the replica begins a new generation above it. */
+  /** A survivor of a log that lost records had seen this: the replica begins a new generation above it. */
   readonly survivor?: Survivor
   /** A proposal that the store has not answered for this many ms fails with `UNKNOWN`. It may still be carried out. */
   readonly timeout?: number

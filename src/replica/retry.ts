@@ -1,4 +1,4 @@
-/** How a replica waits for its store: which errors are worth a retry, pauses between retries, and time limits. */
+/** A replica waits for its store by these rules: which errors are worth a retry, pauses between retries, and time limits. */
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 

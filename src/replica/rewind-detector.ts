@@ -13,7 +13,7 @@ export class RewindDetector {
   readonly #outbox: Outbox
   #newest: { readonly index: number; readonly run: State['run']; readonly text: string } | undefined
   #recovering = Promise.resolve()
-  /** How many generations this replica has begun because a client showed that the log went back. */
+  /** This replica has begun this many generations because a client showed that the log went back. */
   rewinds = 0
 
   constructor(log: Log, outbox: Outbox) {

@@ -1,4 +1,4 @@
-/** How a new run of the log begins: under an owner that may keep renewals in memory, or shared again after one. */
+/** A new run of the log begins here: under an owner that may keep renewals in memory, or shared again after one. */
 import type { Clock } from '../clock.ts'
 import type { Command, Run } from '../kernel/command.ts'
 import { RULES, type State } from '../kernel/state.ts'
@@ -6,7 +6,7 @@ import { RULES, type State } from '../kernel/state.ts'
 export interface NewRunOptions {
   readonly clock: Clock
   readonly owned: boolean
-  /** How many ms the present run has lasted at least. */
+  /** The present run has lasted at least this many ms. */
   readonly ms: number
 }
 

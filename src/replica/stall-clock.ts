@@ -18,7 +18,7 @@ export class StallClock {
   #expected = Number.POSITIVE_INFINITY
   /** The part of the present lateness of that timer that was already added to the stalls. */
   #added = 0
-  /** How late timers have fired lately. A loop with much to do in every turn still reads all its input in every turn: that is no stall. */
+  /** Timers have fired this late lately. A loop with much to do in every turn still reads all its input in every turn: that is no stall. */
   #usual = 0
 
   constructor(clock: Clock) {

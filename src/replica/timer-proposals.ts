@@ -8,7 +8,7 @@ import type { Outbox } from './outbox.ts'
 
 /** Every replica proposes up to this many due timers at once. For more, replicas take turns, so that a mass lapse is proposed about once. */
 const FEW = 16
-/** How long each replica waits for the replica before it, in ms. */
+/** Each replica waits this long for the replica before it, in ms. */
 const TURN = 15
 
 /** The timekeeper. */

@@ -1,4 +1,4 @@
-/** What a process reports when it cannot read a log: who must do what. Nothing was changed by reading. */
+/** A process that cannot read a log reports who must do what. Nothing was changed by reading. */
 import { LeaseError } from '../errors.ts'
 import { FromThePast, NewerFormatError } from '../kernel/codec/bytes.ts'
 

@@ -164,7 +164,7 @@ export class AccessControl implements AsyncDisposable {
     if (!someUnder) this.require(caller, verb, normalPrefix(prefix))
   }
 
-  // What a caller may see
+  // Visibility for a caller
 
   /** A caller sees a lease that its key created, that it may claim, or of which it may read every name. */
   #isVisible(caller: Caller, lease: LeaseView): boolean {

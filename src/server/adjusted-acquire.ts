@@ -1,5 +1,5 @@
 /**
- * What a server looks up before it acquires, if the request asks for it: the ttl that policies allow, and the lease that the holder has already.
+ * A server looks this up before it acquires, if the request asks for it: the ttl that policies allow, and the lease that the holder has already.
  * Both are reads in front of an ordinary command, so the rules of the kernel know nothing of them: if something changes in between, they decide.
  */
 import { LeaseError } from '../errors.ts'

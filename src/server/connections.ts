@@ -13,7 +13,7 @@ import type { AccessControl, Caller } from './access-control.ts'
 import type { Limits } from './limits.ts'
 import type { ServerLog } from './listener.ts'
 
-/** What a wire reports about its connection. */
+/** A wire reports this about its connection. */
 export interface TrackedConnection {
   /** Undefined for a unix socket. */
   readonly address: string | undefined
@@ -34,7 +34,7 @@ export interface CloseReason {
   readonly message: string
 }
 
-/** How often idle unauthenticated connections are looked for, in ms. */
+/** Idle unauthenticated connections are looked for this often, in ms. */
 const SWEEP_INTERVAL = 1_000
 /** The share of the limit `unread` that one address may use. */
 const MAX_ADDRESS_SHARE = 1 / 2

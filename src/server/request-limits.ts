@@ -1,5 +1,5 @@
 /**
- * How many requests a key may send to this server: the limit `rate` of the server, and the limits of the key and of its group. Each server counts for itself.
+ * Limits how many requests a key may send to this server: the limit `rate` of the server, and the limits of the key and of its group. Each server counts for itself.
  *
  * The limits of a key are buckets: a key may send `burst` requests at once, and the bucket is filled again with `requests` a second.
  */

@@ -39,7 +39,7 @@ export class StoreWatch implements Disposable {
   #up = true
   #since: number
   #reason = ''
-  /** What was last logged, and when the last outage was. */
+  /** This was last logged, and the last outage was then. */
   #logged = { up: true, at: Number.NEGATIVE_INFINITY }
   #outages = 0
   #checking: Promise<boolean> | undefined

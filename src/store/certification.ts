@@ -1,6 +1,6 @@
 /**
- * What `leasehold certify` needs of an engine: fresh logs under names of their own, the faults that the store suite asks for, and their
- * removal. Nothing but these logs is touched. `remove` reports in words what it could not delete.
+ * `leasehold certify` needs this of an engine: fresh logs under names of their own, the faults that the store suite asks for, and their removal. Nothing but
+ * these logs is touched. `remove` reports in words what it could not delete.
  */
 import type { Store } from '../store.ts'
 
@@ -38,7 +38,7 @@ export interface EngineAddress {
   readonly port: number
 }
 
-/** How long, in ms, an engine may take to answer the requests that only certify sends. */
+/** An engine may take this long, in ms, to answer the requests that only certify sends. */
 export const CERTIFY_TIMEOUT = 10_000
 
 export const ENCRYPTED = new NotTried(

@@ -15,7 +15,7 @@ import { LeaseError } from '../errors.ts'
 import type { Appended, Read } from '../store.ts'
 import { MAYBE_DONE } from '../unreachable-error.ts'
 
-/** How often a read is tried on connections that change. */
+/** A read is tried this many times on connections that change. */
 const MAX_TRIES = 3
 
 export interface ConfirmedReadsOptions {

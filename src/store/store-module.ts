@@ -16,7 +16,7 @@ export interface StoreModule {
   readonly name: string
   /** URL schemes, lower-case and without the colon. The first one is the section of docs/stores.md. */
   readonly schemes: readonly [string, ...string[]]
-  /** How users write its URL, for messages and docs. */
+  /** Users write its URL in this way, for messages and docs. */
   readonly url: string
   /** The purpose, with the same words as docs/stores.md. */
   readonly purpose: string

@@ -29,7 +29,7 @@ export interface LessorFixture extends AsyncDisposable {
   advance(ms: number): Promise<void>
   /** Only one lessor can be open at a time: the suite uses it for both parts. */
   readonly alone?: boolean
-  /** How late a lapse may be, in ms. Default: 200. */
+  /** A lapse may be this late, in ms. Default: 200. */
   readonly late?: number
   /** The number of events kept for watches that resume. If given, the suite also tests what happens beyond it. */
   readonly keeps?: number

@@ -14,7 +14,7 @@ export interface ReplicasOptions {
 }
 
 const EVENTS = 500
-/** How far the clock moves before everything that follows from it has happened: about as fine as a replica counts. */
+/** The clock moves this far before everything that follows from it has happened: about as fine as a replica counts. */
 const STEP = 20
 
 /** The fixture of `lessorSuite` for replicas on one log, in a time of their own. `store` returns one more store on that log. */

@@ -57,7 +57,7 @@ export interface SuiteCase {
 
 /** Ends a case that hangs; no case waits for it. Real engines can be slow. */
 const TIMEOUT = 60_000
-/** How often a store over a breakable link is opened before its failure counts. */
+/** A store over a breakable link is opened this many times before its failure counts. */
 const MAX_OPENS = 50
 
 export function storeSuite(open: () => Promise<StoreFixture>): SuiteCase[] {

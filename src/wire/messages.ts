@@ -54,9 +54,9 @@ export type ServerMessage =
   | { readonly kind: 'chunk'; readonly id: number; readonly bytes: Uint8Array }
   | { readonly kind: 'over'; readonly id: number }
   | { readonly kind: 'beat'; readonly id: number }
-  /** How far the log has come. It contains everything answered before. Only for clients that asked for it. */
+  /** The log has come this far. It contains everything answered before. Only for clients that asked for it. */
   | { readonly kind: 'witness'; readonly id: number; readonly witness: string }
-  /** What the store promises, before the first answer of a connection and whenever it has changed: holders may require it. */
+  /** The store promises this, before the first answer of a connection and whenever it has changed: holders may require it. */
   | { readonly kind: 'profile'; readonly id: number; readonly profile: Lessor['profile'] }
 
 /**

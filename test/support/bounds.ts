@@ -1,5 +1,5 @@
 /**
- * How long tests wait. A wait for a real event (a line of a program, an answer, an exit) has one bound, far above what a busy machine needs: it only turns a
+ * Tests wait no longer than these bounds. A wait for a real event (a line of a program, an answer, an exit) has one bound, far above what a busy machine needs: it only turns a
  * hang into a failure. No test passes or fails by it otherwise. What depends on how much time passes gets a manual clock.
  */
 

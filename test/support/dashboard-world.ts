@@ -94,7 +94,7 @@ export async function fillWorld(here: World): Promise<DashboardWorld> {
     await pass(here, 9_000)
     await granted(here, acquire(holder, ['db/main'], { ...long, wait: true }))
   }
-  // What is lost: one lapses, one is broken.
+  // Two are lost: one lapses, one is broken.
   await granted(here, acquire('worker-12', ['queue/emails/shard-3'], { ttl: 5_000 }))
   const broken = acquire('worker-13', ['queue/emails/shard-4'], { ttl: 60_000 })
   await granted(here, broken)

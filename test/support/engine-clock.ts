@@ -1,4 +1,4 @@
-/** What holds for ages by the clock of an engine: as advice, and as known ages where that clock is trusted. */
+/** The same holds for ages by the clock of each engine: as advice, and as known ages where that clock is trusted. */
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { type LogRecord, type Position, START, type Store } from '../../src/store.ts'

@@ -155,7 +155,7 @@ export function describeWith(needed: readonly Needed[], name: string, define: ()
 }
 
 // ---------------------------------------------------------------------------------------------------------------------------
-// What differs between the kinds.
+// Differences between the kinds.
 
 interface Recipe extends Needed {
   /** Other programs, which prepare the engine. */
@@ -164,7 +164,7 @@ interface Recipe extends Needed {
   /** The signals for a normal stop, and for a fast stop when its data is no longer needed. */
   readonly stopSignal: NodeJS.Signals
   readonly fastStopSignal: NodeJS.Signals
-  /** How many ms it has to stop before it is killed. */
+  /** It has this many ms to stop before it is killed. */
   readonly timeout: number
   /** Postgres refuses to run as root. */
   readonly unprivileged?: true

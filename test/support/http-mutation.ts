@@ -4,7 +4,7 @@ import type { Dice } from './resp-mutation.ts'
 /** Method, target, body and, where it matters, the type of the body. */
 export type RecordedRequest = readonly [method: string, target: string, body: string, type?: string]
 
-/** How many mutated requests a test sends. A million take about a quarter of an hour. */
+/** A test sends this many mutated requests. A million take about a quarter of an hour. */
 export const MUTATED_REQUESTS = Number(process.env.LEASEHOLD_MUTATIONS ?? 4_000)
 
 const METHODS = ['GET', 'PUT', 'POST', 'DELETE', 'PATCH', 'HEAD', 'OPTIONS']

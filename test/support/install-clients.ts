@@ -9,7 +9,7 @@ import { otherNode } from './kernel/other-node.ts'
 /** The tools of the Python client's own checks. */
 const { environments: pythonTools } = await import(new URL('../../scripts/python.mjs', import.meta.url).href)
 const { installedConsul: _, kubernetesProgram, kubernetesRust, ...others } = sets
-/** What takes longest to compile comes first, and what is only downloaded beside it. */
+/** Installations that take longest to compile come first, and those that are only downloaded beside them. */
 const installations = {
   kubernetesProgram,
   pythonTools: () => pythonTools(),

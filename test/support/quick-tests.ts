@@ -35,7 +35,7 @@ const SHARING_FOLDERS = [
   'store',
   'wire',
 ]
-/** What such a test does to its process, or measures of it: the tests before and after it in the same process would be noticed. */
+/** Such a test does this to its process, or measures this of it: the tests before and after it in the same process would be noticed. */
 const NEEDS_OWN_PROCESS = /--expose-gc|Error\.stackTraceLimit|\b(cpuUsage|memoryUsage)\b|process\.on\('(unhandledRejection|worker)'/
 
 /** Tests that take long and whose subject another quick test covers. */

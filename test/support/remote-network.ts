@@ -61,7 +61,7 @@ export class Cable {
   readonly server: string
   /** Nothing arrives any more, and neither side is notified. */
   dead = false
-  /** What the client sends is lost. What the server sends arrives. */
+  /** Messages of the client are lost, and those of the server arrive. What the server sends arrives. */
   mute = false
   readonly #onCut: (() => void)[] = []
   cut = false

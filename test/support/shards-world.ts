@@ -6,7 +6,7 @@ import type { Shard } from '../../src/recipe/shards/shards.ts'
 import type { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import type { ManualClock } from '../../src/testing/manual-clock.ts'
 
-/** What the world needs of a build of the library: the source, or a copy of it with a mistake. */
+/** The world needs this of a build of the library: the source, or a copy of it with a mistake. */
 export interface Build {
   readonly ManualClock: typeof ManualClock
   readonly silentLessor: typeof silentLessor

@@ -27,7 +27,7 @@ export interface Fault {
 }
 
 const ROUNDS = 10
-/** How long the engine may be unreachable. */
+/** The engine may be unreachable for this long. */
 const TIMEOUT = 60_000
 
 export async function answersCut(engine: EngineUnderTest, clock: Clock): Promise<Fault> {

@@ -12,7 +12,7 @@ import { clean } from '../output.ts'
 import { measurePlace } from '../place-measurement.ts'
 
 const ROUNDS = 20
-/** What is looked at, at most: doctor must not be a burden to the server that it examines. */
+/** Doctor looks at no more than this: it must not be a burden to the server that it examines. */
 const MAX_LOOKED_AT = 10_000
 const MAX_HISTORIES = 200
 

@@ -64,9 +64,9 @@ const OBJECTS = ['limits', 'checkCommands']
 const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const
 /** Ms from the first INT or TERM until the process exits, whatever it waits for. Connections get the first ten seconds of it. */
 const STOP_TIMEOUT = 20_000
-/** How many further ports --next-port tries. */
+/** --next-port tries this many further ports. */
 const MAX_NEXT_PORTS = 100
-/** How many moves to another store to follow. */
+/** The command follows this many moves to another store. */
 const MAX_HOPS = 8
 
 export function serve(program: Command): void {

@@ -13,7 +13,7 @@ interface HostHooks {
   /** Each event, with the tools that it is for. */
   readonly events: readonly (readonly [event: string, matcher?: string])[]
   readonly element: (command: string, matcher: string | undefined) => object
-  /** What a user has to know after it was written. */
+  /** The user has to know this after it was written. */
   readonly next: string
 }
 

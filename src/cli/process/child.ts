@@ -26,7 +26,7 @@ export interface ChildOptions {
   readonly command: readonly string[]
   /** Added to the environment of this process; undefined removes a variable. */
   readonly env: Readonly<Record<string, string | undefined>>
-  /** How the guardian ends the child if this process is killed. Left out: the child keeps running. */
+  /** The guardian ends the child in this way if this process is killed. Left out: the child keeps running. */
   readonly guard?: { readonly kill: boolean; readonly grace: number }
   readonly clock?: Clock
 }

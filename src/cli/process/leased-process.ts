@@ -43,14 +43,14 @@ export interface LeasedProcessOptions {
   readonly maxTime?: number
 }
 
-/** What a request gets from the process that makes it. */
+/** A request gets this from the process that makes it. */
 export interface RequestSignals extends Pick<AcquireOptions, 'wait' | 'signal' | 'onWait' | 'onLost'> {
   readonly advanced?: { readonly onAway?: (error: LeaseError) => void }
 }
 
-/** How a lease is requested, where it is not for one resource by name. */
+/** A lease that is not for one resource by name is requested in this way. */
 export interface LeaseRequest {
-  /** What is requested, for messages. */
+  /** The name of the request, for messages. */
   readonly name: string
   /** The resources that are waited for. @default `name` alone */
   readonly resources?: readonly string[]
@@ -74,7 +74,7 @@ export function requireCommand(command: readonly string[]): void {
   if (command.length === 0) throw usageError('no command to run was given', 'Write it after --: leasehold run NAME -- CMD…')
 }
 
-/** How the command itself ended, for the history. */
+/** The end of the command itself, for the history. */
 interface CommandEnd extends LeasedProcessEnd {
   /** Its own exit code, whatever `leasehold` exits with. */
   readonly exit: number

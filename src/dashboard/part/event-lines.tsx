@@ -43,7 +43,7 @@ export function EventLines({ events, empty, resource }: EventLinesProps): VNode 
 interface EventTailProps {
   /** Oldest first. They are shown newest first. */
   readonly events: readonly Event[]
-  /** What is shown when there is none. */
+  /** This is shown when there is none. */
   readonly empty: VNode
   /** Called when the reader has scrolled away from the newest event or has a link of a line in focus, and when that is over. */
   readonly onAway: (away: boolean) => void

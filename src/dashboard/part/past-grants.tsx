@@ -13,7 +13,7 @@ export const SHOWN_PAST = 20
 
 interface PastGrantsProps {
   readonly past: readonly PastHolder[]
-  /** What a holder is called here. */
+  /** A holder has this name here. */
   readonly holder: 'Holder' | 'Leader'
 }
 

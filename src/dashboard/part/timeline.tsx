@@ -9,9 +9,9 @@ export interface Span {
   readonly until?: number | undefined
   /** The holder; undefined: frozen. */
   readonly holder?: string | undefined
-  /** How it ended. */
+  /** It ended for this cause. */
   readonly cause?: string | undefined
-  /** How the command that ran meanwhile has failed. */
+  /** The command that ran meanwhile has failed in this way. */
   readonly failed?: string
   readonly key: string
 }

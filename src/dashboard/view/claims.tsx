@@ -1,4 +1,4 @@
-/** What coding agents have claimed, with the clocks that each claim depends on: alive, active, the cap, and what the agent expected. */
+/** This view shows what coding agents have claimed, with the clocks that each claim depends on: alive, active, the cap, and what the agent expected. */
 import type { VNode } from 'preact'
 import { mayAct, mayEnd, planned, recallResource, revokeLease } from '../action.ts'
 import type { LeaseAnswer, LeasesAnswer, RowsAnswer, ShownLease } from '../answers.ts'

@@ -1,4 +1,4 @@
-/** What happens, as it happens: a tail that begins with what the server still knows, with a filter and a pause. */
+/** This view shows events as they happen: a tail that begins with what the server still knows, with a filter and a pause. */
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Event } from '../../wire/http/client.ts'

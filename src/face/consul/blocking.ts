@@ -8,7 +8,7 @@ import { goDuration } from './protocol.ts'
 const DEFAULT_WAIT = 300_000
 const MAX_WAIT = 600_000
 
-/** What can change an answer. Not the queue: Consul does not show it. */
+/** These events can change an answer. Not the queue: Consul does not show it. */
 const CHANGES: readonly EventType[] = [
   ...(['put', 'deleted', 'granted', 'released', 'lapsed', 'revoked', 'transferred', 'suspected', 'recovered', 'frozen', 'thawed'] as const),
   ...(['suppressed', 'reused'] as const),

@@ -32,7 +32,7 @@ import {
 import { answer, expected, FALSE, TRUE } from './protocol.ts'
 import { type ConsulSession, MAX_LOCK_TTL, SESSION_FOLDER, Sessions } from './sessions.ts'
 
-/** How often a write is tried again because another client was faster. */
+/** A write is tried again this many times because another client was faster. */
 const MAX_TRIES = 16
 /** Keys that one transaction deletes. */
 const DELETED_TOGETHER = 128

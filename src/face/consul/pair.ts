@@ -17,7 +17,7 @@ export interface ConsulPair {
   readonly value: Uint8Array
   /** An unsigned number of 64 bits. */
   readonly flags: string
-  /** How often the key was acquired. */
+  /** The key was acquired this many times. */
   readonly locks: number
   /** The session that acquired it last, and the lease that holds the key for it. They count only while that lease has the grant. */
   readonly session: string
@@ -28,7 +28,7 @@ export interface ConsulPair {
   readonly on: number
 }
 
-/** What is written of a pair. */
+/** This is written of a pair. */
 export type PairContent = Pick<ConsulPair, 'value' | 'flags' | 'locks' | 'session' | 'lock'>
 
 /** The name of the resource and the entry of a key. */

@@ -23,7 +23,7 @@ export interface ConsulCheck {
   readonly status?: ConsulStatus
 }
 
-/** What the registry has no field for. */
+/** The registry has no field for this. */
 export interface ServiceRecord {
   readonly address: string
   readonly port: number
@@ -34,7 +34,7 @@ export interface ServiceRecord {
 
 /** A service without a check of its own is kept for so long, unless it is registered again. */
 const UNCHECKED_TTL = 86_400_000
-/** How long a service stays listed as critical after its last pass, unless it says so itself. */
+/** A service stays listed as critical this long after its last pass, unless it says so itself. */
 const REMOVE_AFTER = 600_000
 
 /** A service to register, with its term. */
@@ -42,7 +42,7 @@ export interface ServiceRegistration {
   readonly registration: RegistrationData
   readonly ttl: number
   readonly grace: number
-  /** What a new service declares; one that is registered again keeps what it has. */
+  /** A new service declares this; one that is registered again keeps what it has. */
   readonly status: DeclaredStatus
 }
 
@@ -75,7 +75,7 @@ export function registrationFrom(fields: Readonly<Record<string, unknown>>, peer
   })
 }
 
-/** What a registration is built from. */
+/** A registration is built from these parts. */
 interface ServiceParts {
   readonly service: string
   readonly instance: string

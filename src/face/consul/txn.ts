@@ -11,7 +11,7 @@ import { answer, bodyJson, expected, lowerCased, textField } from './protocol.ts
 
 /** As in Consul. */
 const MAX_OPERATIONS = 64
-/** How often a transaction is tried again because another client was faster. */
+/** A transaction is tried again this many times because another client was faster. */
 const MAX_TRIES = 16
 const READS = ['get', 'check-index', 'check-not-exists']
 const WRITES = ['set', 'cas', 'delete', 'delete-cas']
@@ -99,7 +99,7 @@ async function readKeys(
   return { revision: revisions.size > 1 ? 0 : revision, pairs }
 }
 
-/** What the operations of a transaction read and change, in their order. */
+/** The operations of a transaction read and change this, in their order. */
 class KeyPlan {
   readonly #found: ReadonlyMap<string, ConsulPair>
   readonly #used = new Set<string>()

@@ -21,7 +21,7 @@ type EtcdCode = keyof typeof CODES
 export class EtcdFailure extends Error {
   override readonly name = 'EtcdFailure'
   readonly code: EtcdCode
-  /** What etcd's own text does not say. */
+  /** etcd's own text does not say this. */
   readonly details: string | undefined
 
   constructor(code: EtcdCode, message: string, details?: string) {

@@ -1,5 +1,5 @@
 /**
- * What a watch must know of keys beside the events: an event has the value, but not when its key was made and how often it was written.
+ * A watch must know more of keys than the events tell: an event has the value, but not when its key was made and how often it was written.
  *
  * Exact for every event after the state that the watch began with. Of older events, which come when a watch begins in the past, it tells what that state
  * shows; what it does not show is left out of the answer.
@@ -17,7 +17,7 @@ export interface TrackedKey {
   readonly version: number | undefined
 }
 
-/** What all watches of a server may keep, in bytes: about 100 for each key, and its value if the watch shows previous values. */
+/** All watches of a server together may keep this many bytes: about 100 for each key, and its value if the watch shows previous values. */
 export class TrackedBytes {
   readonly #most: number
   #bytes = 0
@@ -45,7 +45,7 @@ export class KeyTracker implements Disposable {
   /** The revision of the state that the watch began with, and the keys at that revision. */
   readonly #revision: number
   readonly #first: Map<string, TrackedKey>
-  /** What events have said since; null: deleted. */
+  /** Events have said this since; null: deleted. */
   readonly #since = new Map<string, TrackedKey | null>()
   #bytes = 0
 

@@ -35,7 +35,7 @@ export function keyJson(record: KeyRecord, revision: number, keysOnly = false): 
   }
 }
 
-/** How often several reads are tried until all of them show the same revision. */
+/** Several reads are tried this many times until all of them show the same revision. */
 const MAX_READS = 4
 
 /** The keys that were read, all at one revision. */

@@ -16,7 +16,7 @@ import { type KeyRecord, KeyView, keyJson, mustBeThere, PENDING, rangeJson } fro
 import { type KeySpan, nameOf, textOf } from './names.ts'
 import type { DeleteOperation, KeyComparison, KeyOperation, PutOperation, RangeOperation, TxnOperation } from './operation.ts'
 
-/** How often a transaction is planned again because other clients were faster. */
+/** A transaction is planned again this many times because other clients were faster. */
 const MAX_PLANS = 16
 /** Limits of the kernel's transaction. */
 const MAX_COMPARED = 128
@@ -154,11 +154,11 @@ function spansOf(operation: KeyOperation): readonly KeySpan[] {
 
 type Response = (revision: number) => object
 
-/** What a transaction answers and changes, if the keys are as they were read. */
+/** A transaction answers and changes this, if the keys are as they were read. */
 class TxnPlan {
   readonly #view: KeyView
   readonly #guarded = new Map<string, KeyRecord | undefined>()
-  /** What was written so far; null: deleted. */
+  /** These records were written so far; null: deleted. */
   readonly #written = new Map<string, KeyRecord | null>()
   readonly #succeeded: boolean
   readonly #responses: readonly Response[]

@@ -26,7 +26,7 @@ interface EurekaPort {
   readonly enabled: boolean
 }
 
-/** What the registry has no field for. */
+/** The registry has no field for this. */
 export interface InstanceRecord {
   readonly texts: Readonly<Record<string, string>>
   readonly port: EurekaPort

@@ -275,7 +275,7 @@ export function isSameSpec({ spec: a }: KubeLease, { spec: b }: KubeLease): bool
   return true
 }
 
-/** How the write of a value changed its object. */
+/** The write of a value changed its object in this way. */
 export type WriteMark = '+' | '=' | '-'
 
 /** The value of the entry. Throws if it is longer than one entry may be. */

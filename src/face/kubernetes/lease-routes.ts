@@ -39,14 +39,14 @@ import {
 import { leaseTable, partialLease } from './table.ts'
 import { secondTime } from './time-text.ts'
 
-/** How often a patch without a resourceVersion is tried again after another write. */
+/** A patch without a resourceVersion is tried again this many times after another write. */
 const PATCH_ATTEMPTS = 5
 const MINUTE = 60_000
-/** How long a watch lasts if the client names no time, and the longest. */
+/** A watch lasts this long if the client names no time, and no watch lasts longer. */
 const WATCH_TIME = 30 * MINUTE
 const MAX_WATCH_TIME = 120 * MINUTE
 
-/** What a request names: a namespace or all, and an object or none. */
+/** A request names a namespace or all, and an object or none. */
 export interface LeaseTarget {
   readonly namespace: string | undefined
   readonly name: string | undefined

@@ -20,7 +20,7 @@ export interface WatchRequest {
   readonly namespace: string | undefined
   readonly selector: LeaseSelector
   readonly form: AnswerForm
-  /** What a row of a table has of its object. */
+  /** A row of a table has this of its object. */
   readonly include: string
   /** Deliver the writes after this revision. */
   readonly after: number
@@ -37,7 +37,7 @@ export interface WatchRequest {
 
 type EventKind = 'ADDED' | 'MODIFIED' | 'DELETED'
 
-/** How often a client that wants bookmarks gets one, in ms. */
+/** A client that wants bookmarks gets one this often, in ms. */
 const BOOKMARK_INTERVAL = 30_000
 /** A refused watch is known after fewer turns than this. */
 const MICROTASKS = 8

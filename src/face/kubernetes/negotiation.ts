@@ -12,7 +12,7 @@ export const PROTOBUF_TYPE = 'application/vnd.kubernetes.protobuf'
 
 export interface AnswerForm {
   readonly type: typeof JSON_TYPE | typeof PROTOBUF_TYPE
-  /** What to send instead of the object itself. */
+  /** The server sends this instead of the object itself. */
   readonly as?: 'Table' | 'PartialObjectMetadata'
 }
 

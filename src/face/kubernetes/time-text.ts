@@ -44,7 +44,7 @@ export function secondTime(wall: number): string {
 
 const RFC3339 = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$/
 
-/** What nearly all clients send, and what is kept. Days up to the 28th are in every month; later ones are looked at in full. */
+/** Nearly all clients send this form, and it is kept. Days up to the 28th are in every month; later ones are looked at in full. */
 const NORMAL = {
   time: /^(?!0000)\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/,
   microtime: /^(?!0000)\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}Z$/,

@@ -1,4 +1,4 @@
-/** What commands and scripts of Redis clients share: how arguments are read, and how a lock is shown. */
+/** Commands and scripts of Redis clients share how arguments are read, and how a lock is shown. */
 import { RespFailure } from '../face.ts'
 import type { HeldKey } from './locks.ts'
 

@@ -24,7 +24,7 @@ export interface HeldKey {
   readonly holder: string
   readonly ttl: number
   readonly remaining: number
-  /** How many keys the lease holds. */
+  /** The lease holds this many keys. */
   readonly keys: number
 }
 

@@ -1,5 +1,5 @@
 /**
- * What a script reads and writes. It reads locks that were looked up before it runs, sees its own writes, and nothing is written before it ends.
+ * The reads and writes of a script go through this. It reads locks that were looked up before it runs, sees its own writes, and nothing is written before it ends.
  *
  * What was looked up may be old: a lock may have ended since, or another client may have taken it. A write is refused then, and the script is run again. What was
  * only read has no write to confirm it, so it must be looked up at the end of the log.
@@ -25,7 +25,7 @@ export class UnnamedKey extends Error {
 
 export class ScriptAccess {
   readonly #locks: Locks
-  /** What was looked up, by key. */
+  /** These keys were looked up. */
   readonly #found: ReadonlyMap<string, HeldKey | undefined>
   readonly #read = new Set<string>()
   /** The keys that it takes, with their value and term. */

@@ -6,7 +6,7 @@ import type { LockScript } from './script.ts'
 import { Overtaken, ScriptAccess, UnnamedKey } from './script-access.ts'
 import { KeptScripts } from './script-cache.ts'
 
-/** How often a script is run again because another client was faster. */
+/** A script is run again this many times because another client was faster. */
 const MAX_RUNS = 8
 /** Keys that a script may use without naming them. */
 const MAX_UNNAMED = 8

@@ -48,7 +48,7 @@ export class LockScript {
 class ScriptScope {
   readonly #values = new Map<string, LuaValue>()
   readonly #outer: ScriptScope | undefined
-  /** How many scopes a look-up may have to go through. */
+  /** A look-up may have to go through this many scopes. */
   readonly depth: number
 
   constructor(outer: ScriptScope | undefined) {

@@ -33,7 +33,7 @@ const MAGIC = 0x4c
 /** Bytes that a writer begins with, and the most that it keeps for the next record. */
 const FIRST_SIZE = 4_096
 const MAX_KEPT = 1 << 20
-/** What a record names that cannot be the first of a log: every build knows this version. */
+/** A record that cannot be the first of a log names this: every build knows this version. */
 const FIRST_RULES = 1
 
 export interface Header {

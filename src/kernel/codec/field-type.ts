@@ -1,11 +1,11 @@
-/** What a field of a command is, as types: field.ts has the fields themselves, layout.ts puts them into bytes. */
+/** These are the types of a field of a command: field.ts has the fields themselves, layout.ts puts them into bytes. */
 import type { Flaw } from '../reason.ts'
 import type { Reader, Writer } from './bytes.ts'
 
-/** What is wrong with a value, or undefined. */
+/** Returns the flaw of a value, or undefined. */
 export type Check = (value: unknown) => Flaw | undefined
 
-/** What a value is to people and to other protocols. Records, lists and pairs have fields or items of their own; pairs are a list here, and an object in JSON. */
+/** People and other protocols see a value as one of these. Records, lists and pairs have fields or items of their own; pairs are a list here, and an object in JSON. */
 export type Surface = 'count' | 'integer' | 'id' | 'duration' | 'name' | 'text' | 'flag' | 'choice' | 'record' | 'list' | 'pairs' | 'other'
 
 export interface FieldType<T, S extends Surface = Surface> {

@@ -179,7 +179,7 @@ export type FieldsOf<T> = {
     : Field<T[K], 'needed'>
 }
 
-/** What is wrong with two fields that are right by themselves. */
+/** Returns the flaw of two fields that are right by themselves. */
 export type Together = ((value: object) => Flaw | undefined) | undefined
 
 const NO_CHECK: Check = () => undefined

@@ -1,4 +1,4 @@
-/** How the fields of a command or record follow each other in a log. */
+/** The fields of a command or record follow each other in a log in this layout. */
 import { NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import type { Fields } from './field-type.ts'
 

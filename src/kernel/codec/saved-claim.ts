@@ -1,4 +1,4 @@
-/** What a lease asked a pool for, in a snapshot. */
+/** A snapshot keeps here what a lease asked a pool for. */
 import { poolConditions } from '../command-table.ts'
 import type { PoolClaim } from '../state.ts'
 import type { Reader, Writer } from './bytes.ts'

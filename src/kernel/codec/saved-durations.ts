@@ -1,4 +1,4 @@
-/** How long leases were held, by class of work, in a snapshot. */
+/** A snapshot keeps here how long leases were held, by class of work. */
 import { BINS, FOLDS, LONGEST_DURATION } from '../state/durations.ts'
 import type { State } from '../state.ts'
 import { Damaged, type Reader, type Writer } from './bytes.ts'

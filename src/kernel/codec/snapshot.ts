@@ -30,7 +30,7 @@ const HISTORY = 4
 const ANSWERED = 5
 /** Entries that are not written with their lease. */
 const ENTRIES = 6
-/** How long leases were held, by class of work. */
+/** This section says how long leases were held, by class of work. */
 const DURATIONS = 15
 const CHUNK = 128 * 1_024
 const STEP = 2_000

@@ -201,9 +201,9 @@ interface Plan {
   readonly rank: number
   readonly parent: LeaseState | undefined
   readonly holding: readonly number[]
-  /** What it asks a pool for. */
+  /** It asks a pool for this. */
   readonly claim: PoolClaim | undefined
-  /** What is granted now; undefined: the lease waits. */
+  /** This is granted now; undefined: the lease waits. */
   readonly chosen: readonly ChosenWant[] | undefined
   /** The leases that a steal ends. */
   readonly victims: readonly LeaseState[]

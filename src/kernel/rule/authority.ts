@@ -1,5 +1,5 @@
 /**
- * What a key may do. Key 0 is a caller with direct access to the store; a revoked key may do nothing.
+ * Decides what a key may do. Key 0 is a caller with direct access to the store; a revoked key may do nothing.
  *
  * The scopes of a key never change: what it was allowed when it acquired a lease, it is allowed as long as the key exists. So a lease that a key acquired is not checked
  * again when it is renewed or released; a lease that it received by a transfer is.

@@ -25,7 +25,7 @@ export function findCycle(
   if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
   const mine = new Set(holding)
   const seen = new Set<LeaseState>()
-  /** How far each queue has been searched. */
+  /** Each queue has been searched this far. */
   const reached = new Map<Resource, number>()
   const path: string[] = []
 

@@ -1,5 +1,5 @@
 /**
- * How leases end. After a revoke, a parent's end, a break, a steal or a cap, the holder may not know yet that its lease has ended. So its units stay frozen
+ * Leases end here. After a revoke, a parent's end, a break, a steal or a cap, the holder may not know yet that its lease has ended. So its units stay frozen
  * until it releases them or its running term is over. The timer that runs on is the same one: when it is due, the holder has stopped, exactly as for a
  * lapse.
  */

@@ -17,7 +17,7 @@ import { rule } from './policy.ts'
 /** The most keys that are remembered; beyond that, those that lapsed longest ago are forgotten. */
 const MAX_FLAPS = 65_536
 const LONGEST = 16
-/** How many keys each tick checks for forgetting. */
+/** Each tick checks this many keys for forgetting. */
 const FORGET = 256
 
 /** 2^16 · 2^(−i/16), rounded up. */

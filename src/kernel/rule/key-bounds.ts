@@ -1,5 +1,5 @@
 /**
- * What the requests of a key may say: its accounts, holder names and priorities, and whether it may name members of pools. A key without such bounds may
+ * The requests of a key are bound by this: its accounts, holder names and priorities, and whether it may name members of pools. A key without such bounds may
  * say anything.
  *
  * Not guaranteed: a key that may not name members can still acquire a name under a pool that has no members, waiters or usage, and so is not there.

@@ -1,5 +1,5 @@
 /**
- * What the log learns from the end of a lease: how long work of its class is held, and how often its holders die. It decides nothing here. Clients
+ * The log learns from the end of a lease how long work of its class is held, and how often its holders die. It decides nothing here. Clients
  * that use `ttl: 'auto'` read the sketches and choose terms by them (src/learn/).
  *
  * The class of a lease is its label `learn`: a path such as `jobs/model=a100`. Each end counts for all work, and for each level of the class. The first

@@ -1,4 +1,4 @@
-/** What operators do to leases: revoke, break, recall. */
+/** Operators do this to leases: revoke, break, recall. */
 
 import type { Break, Recall, Revoke } from '../command.ts'
 import { badName, badPrefix, badText, NAME_BYTES, under } from '../name.ts'

@@ -119,7 +119,7 @@ function goOn(state: State, turns: Turns, walk: QueueWalk, next: LeaseState | un
 /** The walks, ordered by their next waiter. A heap: the end of a quiet period, or a policy for a prefix, may open every queue. */
 type Turns = Heap<QueueWalk>
 
-/** How far a queue has been walked. */
+/** A queue has been walked this far. */
 interface QueueWalk {
   readonly resource: Resource
   next: LeaseState

@@ -39,7 +39,7 @@ import { settle } from './settle.ts'
 /** Entries under these say that a process is alive. */
 const LEASED_ONLY = ['services', 'pool']
 
-/** What a transaction will do: checked completely, so that nothing of it can fail. */
+/** A transaction will do this: it is checked completely, so that nothing of it can fail. */
 interface TransactionPlan {
   readonly succeeded: boolean
   readonly changes: readonly EntryChange[]
@@ -164,7 +164,7 @@ function badChange(state: State, changes: readonly EntryChange[], key: number): 
   return undefined
 }
 
-/** What the changes add to a lease, or to the free entries under a prefix. */
+/** The changes add this to a lease, or to the free entries under a prefix. */
 class EntryGrowth<T> {
   readonly #by = new Map<T, EntryUsage>()
 

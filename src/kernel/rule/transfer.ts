@@ -77,7 +77,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   return done(received.id)
 }
 
-/** What goes on after a transfer. */
+/** This goes on after a transfer. */
 interface PassedOnClaim
   extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
   readonly ttl: number

@@ -45,7 +45,7 @@ export interface Answer {
 
 interface KeptAnswer extends Answer, Linked<KeptAnswer> {
   readonly seq: number
-  /** How many answers it counts as. */
+  /** It counts as this many answers. */
   readonly weight: number
 }
 

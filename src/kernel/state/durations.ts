@@ -1,5 +1,5 @@
 /**
- * How long the leases of a class of work were held, and how they ended: a histogram whose bins grow by a factor of 1.2, in integers. Two of them
+ * Counts how long the leases of a class of work were held, and how they ended: a histogram whose bins grow by a factor of 1.2, in integers. Two of them
  * merge by addition. Each bin also has the sum and the spread of its durations, so that work that always takes the same time is known exactly.
  *
  * Every second duration goes to the second fold. A reader that learns from one fold and is judged by the other does not judge itself by what it has

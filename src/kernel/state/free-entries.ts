@@ -12,7 +12,7 @@ export interface FreeEntry {
   readonly by: number
 }
 
-/** How many entries there are under a prefix, and the bytes of their keys and values. */
+/** There are this many entries under a prefix, with these bytes of keys and values. */
 export interface EntryUsage {
   entries: number
   bytes: number

@@ -1,5 +1,5 @@
 /**
- * What each key and each group of keys has, counted as it changes: a check costs the same for a key with one lease and for a key with a million.
+ * The use of each key and each group of keys is counted as it changes: a check costs the same for a key with one lease and for a key with a million.
  *
  * The use of a revoked key is still counted, since its leases run out later; its group no longer counts it.
  */

@@ -14,7 +14,7 @@ const ENGINES = ['@photostructure/sqlite', 'node:sqlite']
 
 export interface FileGuardOptions {
   /**
-   * How long another process may be inside the guard before `admit` rejects with `UNAVAILABLE`, in ms.
+   * Another process may be inside the guard this long before `admit` rejects with `UNAVAILABLE`, in ms.
    * @default 5000
    */
   readonly timeout?: number | undefined
@@ -33,7 +33,7 @@ export class FileGuard implements Guard {
   #engine: Promise<Engine> | undefined
   /** One call at a time: within this process, waiting for the lock does not touch the disk. */
   #last: Promise<void> = Promise.resolve()
-  /** What is known to be on the disk. A process may have been killed before it synced what we read. */
+  /** This text is known to be on the disk. A process may have been killed before it synced what we read. */
   #synced: string | undefined
   #broken: unknown
 

@@ -1,4 +1,4 @@
-/** What every guard does: it compares tokens, and says why it refused one. */
+/** Every guard compares tokens, and says why it refused one. */
 import { LeaseError } from '../../errors.ts'
 
 /**

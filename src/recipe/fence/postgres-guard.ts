@@ -51,7 +51,7 @@ export interface PostgresGuardOptions {
   readonly create?: boolean | undefined
 }
 
-/** What `pg` clients have beside `query`. */
+/** `pg` clients have this beside `query`. */
 interface KnownClient extends PostgresClient {
   /** `T` or `E` inside a transaction. In `pg` since 8.17. */
   getTransactionStatus?(): string | null

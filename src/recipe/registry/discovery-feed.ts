@@ -12,7 +12,7 @@ import { SERVICES } from '../../registry/entry.ts'
 
 /** `ready` fails after this long. */
 const TIMEOUT = 10_000
-/** How often to probe the lessor while the watch is silent. */
+/** The feed probes the lessor this often while the watch is silent. */
 const PROBE_INTERVAL = 5_000
 const SHORTEST_PROBE_INTERVAL = 250
 

@@ -24,11 +24,11 @@ const MAX_BATCH = 10_000
 const SPREAD = 10_000
 /** Registrations that are due to return within this many ms return in the same turn. */
 const TOGETHER = 100
-/** How often to check whether the machine slept. Its timers stood still then, and renewals may be overdue. */
+/** The registrar checks this often whether the machine slept. Its timers stood still then, and renewals may be overdue. */
 const SLEEP_CHECK = 1_000
-/** How long to repeat a release. */
+/** A release is repeated for this long. */
 const RELEASE_TIMEOUT = 5_000
-/** How long `close` waits for registrations that are in flight. */
+/** `close` waits this long for registrations that are in flight. */
 const CLOSE_TIMEOUT = 1_000
 
 export class Registrar implements AsyncDisposable, RegistrationKeeper {
@@ -38,7 +38,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
   readonly #byKey = new Map<string, Registration>()
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
-  /** How far the uptime was ahead of the monotonic clock. It grows while the machine sleeps. */
+  /** The uptime was ahead of the monotonic clock by this much. It grows while the machine sleeps. */
   #slept = Number.POSITIVE_INFINITY
   #closed = false
   /** Registrations being made, and releases of those that came too late. */

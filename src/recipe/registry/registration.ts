@@ -30,27 +30,27 @@ import { WriteQueue } from './write-queue.ts'
 
 export interface RegisterOptions {
   /**
-   * How long the instance stays listed without a renewal. This process renews it about twice as often.
+   * The instance stays listed this long without a renewal. This process renews it about twice as often.
    * @default '30s'
    */
   readonly ttl?: Duration | undefined
   /**
-   * How often the registration is renewed, at most half of the ttl: a lost renewal can then be repeated before the instance is suspect.
+   * The registration is renewed this often, at most half of the ttl: a lost renewal can then be repeated before the instance is suspect.
    * @default a third of the ttl
    */
   readonly heartbeat?: Duration | undefined
   /**
-   * How long the instance is listed as `suspect` after its ttl, before it is removed.
+   * The instance is listed as `suspect` this long after its ttl, before it is removed.
    * @default half of the ttl
    */
   readonly grace?: Duration | undefined
   /**
-   * How long `deregister` lists the instance as `draining` before it removes it.
+   * `deregister` lists the instance as `draining` this long before it removes it.
    * @default 0
    */
   readonly drain?: Duration | undefined
   /**
-   * How long to wait for a name that another holder still has, for example a predecessor that was killed.
+   * The call waits this long for a name that another holder still has, for example a predecessor that was killed.
    * @default 0: throw `HELD` at once
    */
   readonly wait?: Duration | undefined
@@ -81,7 +81,7 @@ export interface RegistrationEvent {
 /** The fields that can be changed while an instance is registered. */
 export type RegistrationChange = Partial<InstanceState> & Partial<Omit<RegistrationInput, 'service' | 'instance' | 'generation'>>
 
-/** What the registry needs of its `Leases`. */
+/** The registry needs this of its `Leases`. */
 export interface RegistryContext {
   readonly holder: string
   readonly clock: Clock
@@ -107,7 +107,7 @@ const LOAD_INTERVAL = 1_000
 interface RegisteredInstance {
   registration: RegistrationData
   state: InstanceState
-  /** What was last written to the log of both; undefined if that failed, and the log may have either. */
+  /** This was last written to the log of both; undefined if that failed, and the log may have either. */
   listed: RegistrationData | undefined
   written: InstanceState | undefined
   readonly entryWrites: WriteQueue

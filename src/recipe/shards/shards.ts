@@ -29,15 +29,15 @@ const GATHER = 20
 const RETRY = BACKOFF.round.first
 
 export interface ShardsOptions {
-  /** How many shards there are, at most 4096. The same for all members, for as long as the name is used. */
+  /** There are this many shards, at most 4096. The same for all members, for as long as the name is used. */
   readonly count: number
   /**
-   * How long a member lasts without a renewal: after a crash, its shards are assigned to others this much later.
+   * A member lasts this long without a renewal: after a crash, its shards are assigned to others this much later.
    * @default '10s'
    */
   readonly ttl?: Duration | undefined
   /**
-   * How long the work on a shard may take to end once its signal has fired. After that the shard goes to its next owner anyway.
+   * The work on a shard may take this long to end once its signal has fired. After that the shard goes to its next owner anyway.
    * @default no limit
    */
   readonly budget?: Duration | undefined

@@ -1,5 +1,5 @@
 /**
- * What happened on a server lately, for its page: rates, losses, waits, the last events and the status of instances. One watch of everything keeps it, in memory that is
+ * The activity of a server tells its page what happened lately: rates, losses, waits, the last events and the status of instances. One watch of everything keeps it, in memory that is
  * bounded whatever happens (a few megabytes). Nothing depends on it: it is for people.
  *
  * With a file it outlives the server: the minutes of the last day, losses, waits and strips are written there once a minute and at the end.

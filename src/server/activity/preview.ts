@@ -1,4 +1,4 @@
-/** What an operator's action would do: which leases it ends, and which waiters get what they hold. Read from the state as it is; nothing is changed. */
+/** A preview shows what an operator's action would do: which leases it ends, and which waiters get what they hold. Read from the state as it is; nothing is changed. */
 import { LeaseError } from '../../errors.ts'
 import type { Verb } from '../../kernel/command.ts'
 import type { LeaseView } from '../../lessor.ts'

@@ -1,4 +1,4 @@
-/** How the status of registered instances changed: a strip per instance, bounded in length and number. */
+/** A strip for each registered instance shows how its status changed: bounded in length and number. */
 
 /** Changes that are kept of each instance. */
 const MAX_CHANGES = 100

@@ -32,7 +32,7 @@ function readable({ guarded: { access }, caller }: RouteContext): (name: string)
   return name => access.may(caller, 'read', name)
 }
 
-/** What the log itself knows of a resource. Kept runs are not read: there may be many, for each of many losses. */
+/** The log itself knows so many past grants of a resource. Kept runs are not read: there may be many, for each of many losses. */
 const LOG_HISTORY = 8
 
 /** The loss, and for how long the lease was held, if the history of the resource still has it. */

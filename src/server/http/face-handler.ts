@@ -103,7 +103,7 @@ class FaceRequest implements HttpFaceRequest {
   }
 }
 
-/** What the client of a request may do. */
+/** The client of a request may do this. */
 class RequestCaller implements FaceCaller {
   readonly lessor: FaceLessor
   readonly key: number

@@ -1,4 +1,4 @@
-/** What routes of several groups share: proposing a command, read options, and lists. */
+/** Routes of several groups share this: proposing a command, read options, and lists. */
 import { parseDuration } from '../../duration.ts'
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Fields, FieldType } from '../../kernel/codec/field-type.ts'

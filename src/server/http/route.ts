@@ -46,7 +46,7 @@ export interface HttpResponse {
   readonly heldBytes?: number
 }
 
-/** What a route's handler gets. Query and body have been checked against the route's schemas. */
+/** A route's handler gets this. Query and body have been checked against the route's schemas. */
 export interface RouteContext<B = unknown, Q = unknown> extends ListenerContext {
   readonly caller: Caller
   readonly body: B

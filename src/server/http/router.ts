@@ -9,7 +9,7 @@ export interface RouteMatch {
 
 interface PathPattern {
   readonly before: string
-  /** What follows the variable part. Undefined if the variable part is the rest of the path. */
+  /** This follows the variable part. Undefined if the variable part is the rest of the path. */
   readonly after: string | undefined
   /** True if the variable part may contain slashes: a name may, an id may not. */
   readonly slashes: boolean

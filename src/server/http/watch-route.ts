@@ -17,7 +17,7 @@ import { type Route, type RouteContext, route } from './route.ts'
 
 /** Interval of comments that show proxies and clients that the connection is alive, in ms. */
 const KEEP_ALIVE_INTERVAL = 15_000
-/** How long a client should wait before it reconnects, in ms. */
+/** A client should wait this long before it reconnects, in ms. */
 const RECONNECT_AFTER = 1_000
 /** Events are combined to pieces of about this many characters. */
 const PIECE = 16_384

@@ -13,7 +13,7 @@ import type { DnsEndpoint, DnsGroup, DnsIndex, EndpointKind } from './dns-index.
 import { KINDS, MAX_NAME } from './dns-index.ts'
 import { a, aaaa, type DnsQuestion, type DnsRecord, type DnsReply, RCODE, soa, srv, TYPE } from './dns-message.ts'
 
-/** What a question is answered from. */
+/** A question is answered from this. */
 export interface DnsQuery {
   readonly index: DnsIndex
   readonly domain: string

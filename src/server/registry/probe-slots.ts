@@ -1,5 +1,5 @@
 /**
- * How many probes run at the same time. A target that does not answer keeps its probe until the timeout, so probes of targets that failed last time, and
+ * Limits how many probes run at the same time. A target that does not answer keeps its probe until the timeout, so probes of targets that failed last time, and
  * probes that have run for a while, have slots of their own: first probes and healthy targets do not wait behind them.
  */
 import type { Clock } from '../../clock.ts'

@@ -64,9 +64,9 @@ interface SequenceState {
   seq: number
   /** The highest number accepted. */
   accepted: number
-  /** How many were accepted since one was stored. */
+  /** So many were accepted since one was stored. */
   unstored: number
-  /** How many more numbers may have been seen before: by this server before a restart, or by another server. */
+  /** So many more numbers may have been seen before: by this server before a restart, or by another server. */
   doubtful: number
 }
 

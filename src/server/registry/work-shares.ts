@@ -31,7 +31,7 @@ interface HeldPart {
 
 /** A margin for clocks that run at different rates. */
 const USABLE_SHARE = 0.99
-/** How long `close` waits for the releases. */
+/** `close` waits this long for the releases. */
 const CLOSE_TIMEOUT = 1_000
 
 export class WorkShares implements AsyncDisposable {

@@ -31,7 +31,7 @@ export const ACQUIRE_USAGE = `resource [resource …] TTL ms [WAIT ms | QUEUE] $
 
 type NewLeaseOptions = Given<typeof FIELDS, (typeof OF_LEASES | typeof OF_RESOURCES | typeof WAITING)[number]>
 
-/** What a request asks for. `range` is set when the ttl is a preference. */
+/** A request asks for this. `range` is set when the ttl is a preference. */
 type Request = ReturnType<typeof requestOf>
 
 export function acquire(session: RespSession): void {

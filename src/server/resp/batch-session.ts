@@ -42,7 +42,7 @@ const LISTS: ReadonlySet<Query['kind']> = new Set([
 
 type MessageOf<K extends ClientMessage['kind']> = Extract<ClientMessage, { readonly kind: K }>
 
-/** What a batch session needs of its connection. */
+/** A batch session needs this of its connection. */
 export interface BatchConnection {
   readonly caller: Caller
   readonly host: {
@@ -72,7 +72,7 @@ export class BatchSession {
   #ended = false
   /** The witness that was sent last. */
   #witness: string | undefined
-  /** What the store promised when that was last sent. */
+  /** The store promised this when that was last sent. */
   #promised: string | undefined
   /** Called once there is room for more requests. */
   #onRoom: (() => void) | undefined

@@ -1,4 +1,4 @@
-/** What a RESP command is: its name, which keys may use it, and what it does. With readers for its arguments. */
+/** A RESP command has a name, says which keys may use it, and what it does. With readers for its arguments. */
 import { parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Verb } from '../../kernel/command.ts'
@@ -12,7 +12,7 @@ export interface RespCommand {
   readonly summary: string
   /** Served without a key, even where keys exist. */
   readonly open?: true
-  /** What a key needs for it. The guarded lessor and the rules demand it; this row tells people and tests. */
+  /** A key needs this verb for it. The guarded lessor and the rules demand it; this row tells people and tests. */
   readonly verb?: Verb
   /** True if it can change the state. */
   readonly changes?: true

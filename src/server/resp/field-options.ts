@@ -9,7 +9,7 @@ import type { RespSession } from './session.ts'
 type GivenFields = Record<string, unknown>
 type ReadOption = Words<GivenFields>[string]
 
-/** What the options of these fields have set. */
+/** The options of these fields have set this. */
 export type Given<F, N extends keyof F> = { readonly [K in N]?: F[K] extends Field<infer T, Presence, Surface> ? T : never } & {
   readonly op?: string
 }

@@ -17,7 +17,7 @@ interface Description<K extends Command['kind']> extends Omit<RespCommand, 'arit
   /** Fields that follow in any order, each after its word. `OP` may follow every command. */
   readonly options?: readonly FieldName<K>[]
   readonly reply: WriteReply
-  /** What the reply is, where it is not OK. */
+  /** Describes the reply, where it is not OK. */
   readonly answers?: string
 }
 

@@ -47,7 +47,7 @@ export interface SessionCommand {
   run(session: RespSession): void
 }
 
-/** What owns the sessions: the RESP listener. */
+/** The RESP listener owns the sessions through this. */
 export interface SessionHost extends UnfinishedTotal {
   readonly context: ListenerContext
   readonly commands: ReadonlyMap<string, SessionCommand>

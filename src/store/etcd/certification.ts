@@ -1,4 +1,4 @@
-/** How `certify` damages a log in etcd. */
+/** `certify` damages a log in etcd in these ways. */
 import { readFile } from 'node:fs/promises'
 import { CERTIFY_TIMEOUT, ENCRYPTED, type EngineUnderTest, messageOf, numbered, orNotTried, sharedLog, withName } from '../certification.ts'
 import type { CertifyOptions } from '../store-module.ts'

@@ -1,4 +1,4 @@
-/** What an error of etcd means: whether the request may have taken effect, whether to retry, and what to tell operators. */
+/** An error of etcd is read here: whether the request may have taken effect, whether to retry, and what to tell operators. */
 import { type ErrorCode, type ErrorReason, LeaseError } from '../../errors.ts'
 
 export class EtcdError extends Error {

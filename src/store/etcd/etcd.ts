@@ -21,7 +21,7 @@ import type { EtcdStoreOptions } from './options.ts'
 import { EtcdSnapshots } from './snapshots.ts'
 import { EtcdTail } from './tail.ts'
 
-/** How often, in ms, members are counted. */
+/** Members are counted this often, in ms. */
 const COUNT_AGAIN = 10_000
 
 /** Everything that exists between opening and closing. */

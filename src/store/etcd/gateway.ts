@@ -23,7 +23,7 @@ export interface GatewayOptions {
   /** `host:port`. */
   readonly endpoints: readonly string[]
   readonly clock: Clock
-  /** How long a call may take in all, in ms. */
+  /** A call may take this long in all, in ms. */
   readonly timeout: number
   readonly tls?: Tls | undefined
   /** Reads the certificates again after a failure: they may have been replaced since. */

@@ -28,7 +28,7 @@ export class EtcdKeys {
   readonly format: string
   readonly newest: string
   readonly log: KeyRange
-  /** What the watch covers: records and their parts. */
+  /** The watch covers this: records and their parts. */
   readonly tail: KeyRange
   readonly #log: string
   readonly #part: string

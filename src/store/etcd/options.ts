@@ -9,9 +9,9 @@ export interface EtcdStoreOptions {
   readonly user?: { readonly name: string; readonly password: string }
   /** Files with the authority, the certificate and its key, in PEM; an empty object is TLS with the system's authorities. */
   readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
-  /** How long, in ms, a call may take in all. @default 5000 */
+  /** A call may take this long in all, in ms. @default 5000 */
   readonly timeout?: number
-  /** How often, in ms, a waiting reader polls beside the watch. @default 1000 */
+  /** A waiting reader polls this often, in ms, beside the watch. @default 1000 */
   readonly poll?: number
   readonly clock?: Clock
 }

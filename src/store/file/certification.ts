@@ -1,4 +1,4 @@
-/** How `certify` and the tests damage a log in a file. The logs are in a folder beside the given path. */
+/** `certify` and the tests damage a log in a file in these ways. The logs are in a folder beside the given path. */
 import { cp, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { START } from '../../store.ts'

@@ -17,7 +17,7 @@ export interface FileDatabaseOptions {
   readonly path: string
   readonly engine: Engine
   readonly clock: Clock
-  /** How long, in ms, other processes may keep the file locked. */
+  /** Other processes may keep the file locked this long, in ms. */
   readonly timeout: number
   /** Called now and then while another process has the lock. */
   readonly onWait?: () => void

@@ -27,7 +27,7 @@ export interface FileStoreOptions {
   readonly path: string
   /** Asks to be the only store on the file. Errors of refused processes contain the name and the address; see also `announce`. Default: shared. */
   readonly own?: { readonly name: string; readonly address?: string }
-  /** How long, in ms, another process may keep the file locked before a call fails and names that process. @default 5000 */
+  /** Another process may keep the file locked this long, in ms, before a call fails and names that process. @default 5000 */
   readonly timeout?: number
 }
 

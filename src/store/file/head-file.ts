@@ -55,7 +55,7 @@ export class HeadFile {
     writeSync(this.#file, this.#waiting, 0, WAITING, LENGTH)
   }
 
-  /** What the last process that waited for the lock has written. */
+  /** Returns what the last process that waited for the lock has written. */
   waiting(): bigint {
     return readSync(this.#file, this.#waiting, 0, WAITING, LENGTH) < WAITING ? 0n : this.#waiting.readBigUInt64LE()
   }

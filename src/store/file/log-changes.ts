@@ -11,7 +11,7 @@ import type { Clock } from '../../clock.ts'
 /** Poll intervals without trusted events, in ms: while other processes append, and when the log has not changed for `IDLE_AFTER`. */
 const [POLL_BUSY, POLL_IDLE] = [8, 20]
 const IDLE_AFTER = 1_000
-/** How often the log is checked although events are trusted. */
+/** The log is checked this often although events are trusted. */
 const CHECK = 1_000
 /** The process that appended may not have written PATH-head yet. */
 const EVENT_WITHIN = 100

@@ -28,7 +28,7 @@ export interface FileLogOptions {
   readonly path: string
   readonly engine: Engine
   readonly clock?: Clock
-  /** How long, in ms, other processes may keep the file locked before a call fails and names them. */
+  /** Other processes may keep the file locked this long, in ms, before a call fails and names them. */
   readonly timeout: number
   readonly own?: Ownership
 }
@@ -45,7 +45,7 @@ export class FileLog {
   #database!: FileDatabase
   #users: FileUsers | undefined
   #headFile: HeadFile | undefined
-  /** What the last process that waited for the lock has written, as far as this one has seen or written it. */
+  /** The last process that waited for the lock has written this, as far as this one has seen or written it. */
   #waiting = 0n
   /** Until when this process leaves the lock to others. */
   #yieldUntil = 0
@@ -178,7 +178,7 @@ export class FileLog {
     return records === undefined ? { kind: 'trimmed' } : { kind: 'records', records }
   }
 
-  /** How far this store may read. */
+  /** Returns how far this store may read. */
   #published(): Position {
     const { head } = this.#segments
     // While another process writes it, it may not match its checksum. What is known here is durable.
@@ -258,7 +258,7 @@ export class FileLog {
     createPrivately(path, this.#clock)
   }
 
-  /** What no reader can ask for any more. A failure leaves it for the next snapshot. */
+  /** Removes what no reader can ask for any more. A failure leaves it for the next snapshot. */
   async #trim(): Promise<void> {
     await this.#snapshots.trim().catch(() => {})
     await this.#segments.trim(this.#floor).catch(() => {})

@@ -1,4 +1,4 @@
-/** How `certify` damages a log in Postgres. */
+/** `certify` damages a log in Postgres in these ways. */
 import { LeaseError } from '../../errors.ts'
 import {
   CERTIFY_TIMEOUT,

@@ -1,5 +1,5 @@
 /**
- * What the store needs of a driver. Two packages provide it, `pg` (driver-pg.ts) and `postgres` (driver-postgres-js.ts). Their types are
+ * The store needs this of a driver. Two packages provide it, `pg` (driver-pg.ts) and `postgres` (driver-postgres-js.ts). Their types are
  * described structurally, so that neither has to be installed for the other.
  *
  * No statement has a name and none relies on the one before it: behind a pooler in transaction mode each may run in another session.
@@ -51,7 +51,7 @@ export interface ListeningConnection extends AsyncDisposable {
 
 export interface ConnectionSettings {
   readonly clock: Clock
-  /** How long, in ms, an answer may take. */
+  /** An answer may take this long, in ms. */
   readonly timeout: number
 }
 

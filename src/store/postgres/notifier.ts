@@ -15,7 +15,7 @@ import { Wakeups } from '../wakeups.ts'
 import type { PostgresDriver } from './driver.ts'
 import { presence } from './schema.ts'
 
-/** How often, in ms, a waiting reader polls without trusted notifications, and with them. */
+/** A waiting reader polls this often, in ms, without trusted notifications, and with them. */
 const POLL_ALONE = 50
 const POLL_BESIDE = 1_000
 /** Pauses before LISTEN is tried again, in ms. */

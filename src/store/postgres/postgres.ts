@@ -27,7 +27,7 @@ import { PostgresSnapshots } from './snapshots.ts'
 /** One answer carries at most this much. A larger record travels alone. */
 const MAX_RECORDS = 1_000
 const MAX_BYTES = 1_048_576
-/** How often a statement is tried that conflicts with other transactions. */
+/** A statement that conflicts with other transactions is tried this many times. */
 const ATTEMPTS = 20
 /** An append that took so many ms may have waited for the standby until an operator cancelled the wait. */
 const LONG_WAIT = 1_000
@@ -52,7 +52,7 @@ export interface PostgresStoreOptions {
    */
   readonly trustEngineClock?: boolean
   readonly clock?: Clock
-  /** How long, in ms, an answer may take before its connection is closed. @default 5000 */
+  /** An answer may take this long, in ms, before its connection is closed. @default 5000 */
   readonly timeout?: number
 }
 

@@ -16,7 +16,7 @@
 export const VERSION = 4
 
 /**
- * How long a function waits for a lock. A client that gives up leaves its backend in that wait: without a limit on the server, one transaction that holds the log's
+ * A function waits this long for a lock. A client that gives up leaves its backend in that wait: without a limit on the server, one transaction that holds the log's
  * row would fill the server with backends. Nothing was done when it is over. No variable has the type of a table: the function would wait for a lock on that table before
  * its first statement. The wait of a commit for a standby has no limit, and must not have one: the
  * transaction that waits holds the log's row, so at most one does for each log.

@@ -12,7 +12,7 @@ const CHUNK_BYTES = 262_144
 const ROWS_AT_ONCE = 1_000
 /** An unfinished snapshot that has not grown for this many ms is abandoned. A wrong guess only delays a snapshot. */
 const ABANDONED = 5_000
-/** How often, in ms, to check whether the snapshot of another process is finished. */
+/** The store checks this often, in ms, whether the snapshot of another process is finished. */
 const CHECK_AGAIN = 100
 
 export interface PostgresSnapshotsOptions {

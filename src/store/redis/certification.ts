@@ -1,4 +1,4 @@
-/** How `certify` damages a log in Redis. */
+/** `certify` damages a log in Redis in these ways. */
 import {
   CERTIFY_TIMEOUT,
   ENCRYPTED,

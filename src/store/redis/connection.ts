@@ -11,7 +11,7 @@ import { redisError, refusal, unreachable } from './errors.ts'
 export interface RedisConnectionOptions {
   readonly dial: DialRedis
   readonly clock: Clock
-  /** How long, in ms, to wait for a connection, and for an answer. */
+  /** The store waits this long, in ms, for a connection, and for an answer. */
   readonly timeout: number
   /** The address, for messages. */
   readonly where: string

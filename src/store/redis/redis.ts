@@ -35,7 +35,7 @@ import { profileOf, readSettings, UNREAD } from './profile.ts'
 import { APPEND, READ } from './script.ts'
 import { RedisSnapshots } from './snapshots.ts'
 
-/** How often, in ms, a waiting read checks whether the log still exists: Redis does not wake readers of a deleted stream. */
+/** A waiting read checks this often, in ms, whether the log still exists: Redis does not wake readers of a deleted stream. */
 const CHECK_AGAIN = 1_000
 /** Records that a blocking read returns at most. They may be large, and Redis cannot bound their bytes. */
 const MAX_AT_ONCE = 16
@@ -58,7 +58,7 @@ export interface RedisStoreOptions {
    * @default false
    */
   readonly trustEngineClock?: boolean
-  /** How long, in ms, an answer may take before its connection is closed. @default 5000 */
+  /** An answer may take this long, in ms, before its connection is closed. @default 5000 */
   readonly timeout?: number
   readonly clock?: Clock
 }

@@ -31,10 +31,10 @@ export class HttpConnection {
   readonly #fetch: typeof fetch
   /** Calls in flight. `close` aborts them, without a listener for each of them on one signal. */
   readonly #calls = new Set<AbortController>()
-  /** How far the server's log had come when it last said so. */
+  /** The server's log had come this far when it last said so. */
   #witness = NO_WITNESS
   readonly onRewound = new Set<(why: LeaseError) => void>()
-  /** How often the server's log turned out to have gone back. */
+  /** The server's log turned out to have gone back this many times. */
   rewinds = 0
 
   constructor(url: string, key: string | undefined, clock: Clock, fetch: typeof globalThis.fetch) {

@@ -1,4 +1,4 @@
-/** What schemas of requests and answers are made of. */
+/** Schemas of requests and answers are made of these parts. */
 import Type, { type TObject, type TProperties } from 'typebox'
 import { whole } from './command-schema.ts'
 

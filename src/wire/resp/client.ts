@@ -35,7 +35,7 @@ export interface RemoteLessorOptions {
    */
   readonly timeout?: number
   /**
-   * How long the first connection may take, in ms.
+   * The first connection may take this long, in ms.
    * @default 5_000
    */
   readonly connectWithin?: number

@@ -25,7 +25,7 @@ type ServerProfile = Lessor['profile']
 export interface Greeting {
   readonly profile: ServerProfile
   readonly revision: number
-  /** How far the server's log has come; undefined from a server that does not report it. */
+  /** The server's log has come this far; undefined from a server that does not report it. */
   readonly witness?: string
   /** False: the server's log does not contain what the client saw (`witness` of the options). */
   readonly continues: boolean
@@ -35,7 +35,7 @@ export interface RespConnectionOptions {
   readonly dial: Dial
   readonly clock: Clock
   readonly key?: string | undefined
-  /** How far the last server's log had come; empty before the first greeting. */
+  /** The last server's log had come this far; empty before the first greeting. */
   readonly witness: string
   /** The server accepted this client. */
   readonly greeted: (greeting: Greeting) => void

@@ -22,7 +22,7 @@ export interface ConnectionsOptions {
   readonly events: ConnectionEvents
 }
 
-/** What the owner of the connections does when one of them comes, ends or is replaced. */
+/** The owner of the connections does this when one of them comes, ends or is replaced. */
 export interface ConnectionEvents {
   /** A connection can be used from now on. */
   greeted(connection: RespConnection, greeting: Greeting): void
@@ -52,7 +52,7 @@ export class ServerConnections {
   #former: RespConnection | undefined
   /** The last greeting; undefined before the first. Only this class changes it. */
   greeting: Greeting | undefined
-  /** How far the server's log had come when it last said so. */
+  /** The server's log had come this far when it last said so. */
   #witness = ''
   #nextDial: number
   #failures = 0

@@ -198,7 +198,7 @@ describeEngine('postgres', 'a logical copy of the tables, or truncated ones', ()
     await one.open()
     const a = await appended(one)
     await one.snapshot(a, (async function* () {})())
-    // What a logical subscriber gets: the rows, and sequences that begin anew.
+    // A logical subscriber gets the rows, and sequences that begin anew.
     const sequences = await ask(server, `select schemaname || '.' || sequencename as name from pg_sequences where schemaname = 'leasehold'`)
     for (const { name } of sequences) await ask(server, `alter sequence ${name} restart with 1`)
     await using two = new PostgresStore({ url: server.url, name: 'two' })

@@ -57,7 +57,7 @@ export interface Report {
   readonly seed: number
   readonly cycles: number
   readonly faults: Readonly<Record<string, number>>
-  /** How many leases holders held, and how many of them were reported lost. */
+  /** Holders held this many leases, and so many of them were reported lost. */
   readonly beliefs: number
   readonly lost: number
   /** The number of probes (requests sent once, without a retry) by outcome. */

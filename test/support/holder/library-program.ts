@@ -91,7 +91,7 @@ export function libraryPrograms(length: number): fc.Arbitrary<readonly LibrarySt
 }
 
 export interface LibraryReport {
-  /** How often each call ended in each way. */
+  /** Each call ended in each way this many times. */
   readonly ends: Map<string, number>
 }
 
@@ -143,7 +143,7 @@ interface InHand {
   readonly process: WorkerProcess
   readonly lease: Lease
   readonly asked: Asked | undefined
-  /** What its holder has given back. */
+  /** Its holder has given back these. */
   readonly given: Set<string>
   /** By resource; filled in when it is known. */
   grants: ReadonlyMap<string, { readonly units: number; readonly shared: boolean }> | undefined

@@ -1,4 +1,4 @@
-/** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
+/** The same must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
 
 import type { KeyUse } from '../../../src/kernel/command.ts'
 import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'

@@ -18,13 +18,13 @@ const TTL = 20_000
 
 export interface Job extends Omit<PoolRequest, 'pool'> {
   readonly account: string
-  /** How long it runs once it has all its members. */
+  /** It runs this long once it has all its members. */
   readonly takes: number
   readonly priority?: number
   readonly maxLife?: number
   /** After a preemption it is submitted again, from the beginning or with what is left; left out: it is gone. */
   readonly again?: 'anew' | 'rest'
-  /** How long it goes on after it was told; left out: until its deadline, and then until its term is over. */
+  /** It goes on this long after it was told; left out: until its deadline, and then until its term is over. */
   readonly stopsAfter?: number
 }
 

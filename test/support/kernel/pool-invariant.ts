@@ -1,4 +1,4 @@
-/** What must hold for the pools of every state. All tables are worked out again from entries, leases and policies, the naive way. */
+/** The same must hold for the pools of every state. All tables are worked out again from entries, leases and policies, the naive way. */
 
 import type { PoolCondition } from '../../../src/kernel/command.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'

@@ -13,7 +13,7 @@ export const PROGRAM_FEATURES = [
 ] satisfies readonly (Feature | 'restart' | 'abort')[]
 export type ProgramFeature = (typeof PROGRAM_FEATURES)[number]
 
-/** What a lease has undergone and still shows, as far as the model does not know it. */
+/** A lease has undergone this and still shows it, as far as the model does not know it. */
 export type Marks = Map<number, Set<ProgramFeature>>
 
 /** Returns what is in force on a lease. */

@@ -1,4 +1,4 @@
-/** What is compared after each step of a random program: the leases of the kernel and those of the model in the same words. */
+/** After each step of a random program, these are compared: the leases of the kernel and those of the model in the same words. */
 import { levelsOf } from '../../../src/kernel/rule/learn.ts'
 import { addDuration, newDurations } from '../../../src/kernel/state/durations.ts'
 import { CAP, type LeaseState, PREEMPT, WAITING } from '../../../src/kernel/state.ts'

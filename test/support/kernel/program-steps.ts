@@ -151,7 +151,7 @@ const request: Omit<StepOf<'acquire'>, 'holder'> = {
   wishes: [{ resource: 'y', units: 1, shared: true }],
 }
 
-/** What random programs seldom do. */
+/** Random programs seldom do this. */
 export const PROGRAM_EXAMPLES: readonly Program[] = [
   // A holder that shares a lock with a revoked one lapses.
   {

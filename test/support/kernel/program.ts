@@ -20,7 +20,7 @@ import { reload, World } from './world.ts'
 
 export interface ProgramReport {
   readonly pairs: Pairs
-  /** How often each step had each answer. */
+  /** Each step had each answer this many times. */
   readonly answers: Map<string, number>
 }
 
@@ -482,7 +482,7 @@ class Player {
     return new Set(found.filter(feature => feature !== false))
   }
 
-  // What must be equal
+  // Comparison
 
   #compare(where: () => string): void {
     const { world, model } = this

@@ -12,18 +12,18 @@ import { type Position, START } from '../../../src/store.ts'
 import { type AppendFault, FaultyStore } from '../../../src/testing/faulty-store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
-/** What becomes of the coming calls, and what was sent so far. */
+/** The line decides what happens to the coming calls, and keeps what was sent so far. */
 export class Line {
   /** Faults of the next appends, one each. */
   readonly faults: (AppendFault | undefined)[] = []
-  /** What befalls every append for which `faults` has nothing. */
+  /** This befalls every append for which `faults` has nothing. */
   always: AppendFault | undefined
-  /** How long each way of an append or a read takes, one way after the other; then no time at all. */
+  /** Each way of an append or a read takes this long, one way after the other; then no time at all. */
   readonly ways = { append: [] as number[], read: [] as number[] }
   readonly sent: Uint8Array[] = []
   /** The process at this end was killed: nothing that it still does has an effect. */
   dead = false
-  /** What the engine knows this end by. */
+  /** The engine knows this end by this store. */
   store: MemoryStore | undefined
 }
 

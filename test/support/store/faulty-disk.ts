@@ -10,7 +10,7 @@ const SECTOR = 512
 /** Random decisions: a number in [0, 1). */
 export type Chance = () => number
 
-/** What goes wrong with the next calls. */
+/** These faults befall the next calls. */
 export interface Faults {
   /** The chance that a write fails. A part of its sectors may have been written. */
   failing: number
@@ -22,7 +22,7 @@ export interface Faults {
   dieAt: { readonly place: string; count: number } | undefined
 }
 
-/** What is done with the folder, in the order in which a file is made, gets its name, is written to and removed. */
+/** These steps are done with the folder, in the order in which a file is made, gets its name, is written to and removed. */
 export const DISK_STEPS = ['create', 'fill', 'sync file', 'rename', 'sync folder', 'write', 'remove'] as const
 type DiskStep = (typeof DISK_STEPS)[number]
 

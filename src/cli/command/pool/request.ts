@@ -73,7 +73,7 @@ export function labelsOf({ pid, command, host = hostname() }: { readonly pid: nu
 
 type AskedOptions = Omit<TakeOptions, 'wait' | 'ifAvailable' | 'signal' | 'onWait'>
 
-/** What a command asks of a pool, as options of the library. */
+/** A command asks this of a pool, as options of the library. */
 export interface ParsedRequest {
   /** Undefined with --total. */
   readonly count: number | undefined

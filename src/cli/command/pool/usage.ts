@@ -17,7 +17,7 @@ interface UsageFlags {
   readonly since: string
 }
 
-/** How far back an answer reaches, in words. */
+/** An answer reaches this far back, in words. */
 interface UsageAnswer {
   readonly totals: readonly UsageTotal[]
   readonly reach: string

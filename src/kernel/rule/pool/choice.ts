@@ -14,10 +14,10 @@ import { matches } from './condition.ts'
 /** A member and the room that it has, or would have. */
 export type Candidate = Pick<PoolMember, 'name' | 'resource' | 'labels' | 'capacity' | 'room'>
 
-/** What is granted of a member. */
+/** This is granted of a member. */
 export type Choice = Required<Want>
 
-/** What a request says about members. */
+/** A request says this about members. */
 export type Needs = Pick<PoolClaim, 'count' | 'units' | 'total' | 'match' | 'near'>
 
 /** Returns what the request would get of the members that are free now; undefined: they do not suffice. Its place in the queue is not considered. */

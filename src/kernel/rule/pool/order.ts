@@ -57,7 +57,7 @@ function hasNothing({ usage, held }: PoolAccount): boolean {
 }
 
 /**
- * How a fair queue compares accounts:
+ * A fair queue compares accounts in this way:
  *
  * - Reservations stand before all other waiters, whatever their accounts have used, because the pool kept members free for them.
  * - A waiter that cannot be served now (its window is ahead, the members do not suffice, its quota is used up) adds nothing to the share of its account.
@@ -70,7 +70,7 @@ class FairQueue {
   readonly #halfLife: number
   readonly #penalty: number
   readonly #hasQuotas: boolean
-  /** How many reservations wait in all. Mostly none, and then no account has to be asked. */
+  /** So many reservations wait in all. Mostly none, and then no account has to be asked. */
   readonly reserved: number
 
   constructor(state: State, pool: PoolState) {

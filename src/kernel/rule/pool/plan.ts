@@ -101,7 +101,7 @@ export function offerOnce(ahead: WindowsAhead, turn: number, { extras }: LeaseSt
   return chosen
 }
 
-/** How far a turn has gone, and what blocked waiters leave for others. */
+/** A turn has gone this far, and blocked waiters leave this for others. */
 class Walk {
   readonly #state: State
   readonly #pool: PoolState

@@ -102,7 +102,7 @@ function windowsOf(pool: PoolState): Window[] {
   return windows.sort((a, b) => a.begin - b.begin || a.lease.id - b.lease.id)
 }
 
-/** What a lease would hold of a member. */
+/** A lease would hold this of a member. */
 interface TakenUnits {
   readonly resource: string
   readonly units: number
@@ -169,7 +169,7 @@ class ServedWindows {
   /** The members that are there for windows. */
   #members: Rooms | undefined
   #rooms!: Rooms
-  /** How many windows, from the first on, have been looked at. */
+  /** So many windows, from the first on, have been looked at. */
   #next = 0
   /** When the first of those that were served ends. */
   #end = Number.POSITIVE_INFINITY

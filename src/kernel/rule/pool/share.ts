@@ -51,9 +51,9 @@ export interface Exchange {
   readonly giver: Share
   readonly units: number
   readonly loses: number
-  /** What the giver gets back of its own penalty. */
+  /** The giver gets this back of its own penalty. */
   readonly refund: number
-  /** What the grant adds to the usage of the taker. */
+  /** The grant adds this to the usage of the taker. */
   readonly penalty: number
 }
 

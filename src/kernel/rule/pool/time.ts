@@ -1,4 +1,4 @@
-/** What the passing of log time changes in pools: shares, minimal times of holding and expectations. */
+/** The passing of log time changes this in pools: shares, minimal times of holding and expectations. */
 
 import { dropPoolIfIdle } from '../../state/pools.ts'
 import type { State } from '../../state.ts'

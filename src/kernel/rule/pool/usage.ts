@@ -1,5 +1,5 @@
 /**
- * How much an account of a pool has used lately: the sum of the units that it held, over time, where older use counts less.
+ * Counts how much an account of a pool has used lately: the sum of the units that it held, over time, where older use counts less.
  *
  * With log time t (ticks, never a clock) and h(s) units held at s, the usage is
  *
