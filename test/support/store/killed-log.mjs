@@ -42,7 +42,7 @@ export class KilledLog {
   /** The hash of all records up to each index. */
   #hashes = new Map([[0, '']])
   #lives = 0
-  /** How often the log was trimmed before all its records were known, so that the hash in a snapshot could not be checked. */
+  /** The log was trimmed this many times before all its records were known, so that the hash in a snapshot could not be checked. */
   skipped = 0
 
   get records() {
