@@ -1,4 +1,4 @@
-// The pages of docs/reference/ that describe the program itself: HTTP routes, RESP commands, the command line, error codes and settings. They are
+// The pages of docs/reference/ that describe the program itself: HTTP routes, RESP commands, the command line, error codes, settings and the manual page. They are
 // written from the built program and from its doc comments, so that a page cannot say what the program does not do. `npm run docs:reference` writes them, and a
 // test fails when the committed pages differ.
 
@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { root } from '../build.mjs'
 import { cell, comment, members, parse, sentences } from './declarations.mjs'
+import { manPage } from './man.mjs'
 
 const HELP_WIDTH = 110
 
@@ -15,7 +16,12 @@ export async function referencePages() {
   const made = await Promise.all(
     Object.entries(pages).map(async ([name, make]) => [`docs/reference/${name}.md`, `${(await make()).trim()}\n`]),
   )
-  return new Map(made)
+  return new Map([...made, ['docs/reference/leasehold.1', await manual()]])
+}
+
+async function manual() {
+  const [{ program }, { EXAMPLES }] = await Promise.all([built('cli/program.js'), built('cli/examples.js')])
+  return manPage(await program(), EXAMPLES)
 }
 
 const NOTE = '<!-- Written by `npm run docs:reference` from the program. Change the program, not this page. -->'

@@ -5,11 +5,12 @@ import { dirname, join, posix, relative } from 'node:path'
 import { build } from 'vitepress'
 import { root } from '../build.mjs'
 import { apiPages } from './api.mjs'
+import { landingPage } from './landing.mjs'
 
 /** Pages that are not in docs/, because a Git host looks for them in the root. They are read from the site too. */
 const ROOT_PAGES = ['SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'CODE_OF_CONDUCT.md']
-/** The first page, which lists all others. */
-const INDEX = 'docs/README.md'
+/** The page that lists all others. Its sections are those of the site. */
+const CONTENTS = 'docs/README.md'
 
 /** Builds the site below `folder` and returns where its HTML is. */
 export async function buildSite(folder) {
@@ -27,7 +28,7 @@ const OPENED = /\.(md|mjs|js|ts|py|json|ya?ml|svg|png|txt|html|css)$/
 
 /** Where a file of the repository is in the site. Files that are no pages are below `files/`. */
 function placeInSite(path) {
-  if (path === INDEX) return 'index.md'
+  if (path === CONTENTS) return 'contents.md'
   if (ROOT_PAGES.includes(path)) return path
   if (path.startsWith('docs/')) return path.slice('docs/'.length)
   if (path === 'README.md') return 'index.md'
@@ -40,6 +41,8 @@ function stage(folder) {
     .map(file => relative(root, join(file.parentPath, file.name)))
   const files = [...docs, ...ROOT_PAGES]
   const others = new Set()
+  mkdirSync(folder, { recursive: true })
+  writeFileSync(join(folder, 'index.md'), withSiteLinks(landingPage(), 'README.md', others))
   for (const path of files) {
     const target = join(folder, placeInSite(path))
     mkdirSync(dirname(target), { recursive: true })
@@ -55,15 +58,21 @@ function stage(folder) {
     writeFileSync(join(folder, path), text.replaceAll('README.md', 'index.md'))
   }
   mkdirSync(join(folder, '.vitepress'), { recursive: true })
-  const config = { sections: sectionsOf(readFileSync(join(root, INDEX), 'utf8')), api: [...api.keys()] }
-  writeFileSync(join(folder, '.vitepress/sections.json'), JSON.stringify(config))
-  cpSync(new URL('config.mjs', import.meta.url), join(folder, '.vitepress/config.mjs'))
-  return files.filter(path => path.endsWith('.md')).length + api.size
+  const { version, repository } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+  const sections = sectionsOf(readFileSync(join(root, CONTENTS), 'utf8'))
+  writeFileSync(join(folder, '.vitepress/sections.json'), JSON.stringify({ sections, api: [...api.keys()], version, repository }))
+  for (const name of ['config.mjs', 'search.mjs', 'theme']) {
+    cpSync(new URL(name, import.meta.url), join(folder, '.vitepress', name), { recursive: true })
+  }
+  return files.filter(path => path.endsWith('.md')).length + 1 + api.size
 }
 
-/** Changes the links of a page to where their targets are in the site. Adds files that are linked and are no pages to `others`. */
+/**
+ * Changes the links of a page to where their targets are in the site, and a file name as the text of a link to the title of that page. Adds files that are linked
+ * and are no pages to `others`.
+ */
 function withSiteLinks(text, path, others) {
-  return text.replace(/(\]\()([^)\s]+)(\))/g, (whole, before, link, after) => {
+  return text.replace(/(\[[^\]\n]*\]|\])\(([^)\s]+)\)/g, (whole, words, link) => {
     if (/^([a-z]+:|#)/i.test(link)) return whole
     const [file, anchor] = link.split('#')
     const target = posix.normalize(posix.join(posix.dirname(path), file))
@@ -71,14 +80,19 @@ function withSiteLinks(text, path, others) {
     const place = placeInSite(target)
     if (place.startsWith('files/')) {
       others.add(target.replace(/\/$/, ''))
-      return `${before}/${place}${after}`
+      return `${words}(/${place})`
     }
     const moved = posix.relative(posix.dirname(placeInSite(path)), place)
-    return `${before}${moved.startsWith('.') ? moved : `./${moved}`}${anchor === undefined ? '' : `#${anchor}`}${after}`
+    const shown = /^\[`?[\w./-]+\.md`?\]$/.test(words) ? `[${titleOf(target)}]` : words
+    return `${shown}(${moved.startsWith('.') ? moved : `./${moved}`}${anchor === undefined ? '' : `#${anchor}`})`
   })
 }
 
-/** The sections of the first page: each heading, and the pages that its list links to. */
+function titleOf(path) {
+  return /^# (.*)$/m.exec(readFileSync(join(root, path), 'utf8'))?.[1] ?? path
+}
+
+/** The sections of the list of pages: each heading, and the pages that its list links to. */
 function sectionsOf(text) {
   return [...text.matchAll(/^## (.*)\n([\s\S]*?)(?=^## |$(?![\s\S]))/gm)].map(([, title, body]) => ({
     title,

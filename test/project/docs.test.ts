@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
+import { EXIT } from '../../src/cli/exit.ts'
 import { program } from '../../src/cli/program.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -123,6 +124,12 @@ describe('docs/guarantees.md', () => {
     expect(text).toContain(words)
     expect(read(file)).toMatch(constant)
   })
+})
+
+test('docs/command-line.md has the exit codes of the program, and no others', () => {
+  const table = read('docs/command-line.md').split('## Exit codes\n')[1]!.split('\n## ')[0]!
+  const named = matches(table, /^\| ([\d ·]+) \|/gm).flatMap(codes => codes.split(' · ').map(Number))
+  expect(named.sort((a, b) => a - b)).toEqual(Object.values(EXIT).sort((a, b) => a - b))
 })
 
 test('docs/command-line.md has a row for every command and names every option of its help', async () => {

@@ -1,4 +1,7 @@
-/** The documentation as a site: its first page lists every page, the generated reference is up to date, the site can be built, and nothing in it leads nowhere. */
+/**
+ * The documentation as a site: the list of pages has every page, the generated reference is up to date, the site can be built, nothing in it leads nowhere, and its
+ * search finds the page that answers.
+ */
 import { execFile } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join, posix, relative } from 'node:path'
@@ -6,6 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { requireFreshBuild } from '../support/fresh-build.ts'
+import { SiteSearch } from '../support/site-search.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const script = join(root, 'scripts/docs.mjs')
@@ -25,11 +29,11 @@ function filesBelow(folder: string, extension: string): string[] {
     .map(file => relative(folder, join(file.parentPath, file.name)))
 }
 
-test('the first page has the five sections, in their order', () => {
+test('the list of pages has the five sections, in their order', () => {
   expect(sections.map(({ title }) => title)).toEqual(['Start', 'Guides', 'Operate', 'Reference', 'Explain'])
 })
 
-test('the first page lists every page of docs/, once', () => {
+test('the list of pages has every page of docs/, once', () => {
   const listed = sections.flatMap(({ pages }) => pages)
   const pages = filesBelow(join(root, 'docs'), '.md').filter(path => path !== 'README.md')
   expect(pages.filter(path => !listed.includes(path))).toEqual([])
@@ -85,5 +89,62 @@ describe('the built site', () => {
     )
     expect(pages.size).toBeGreaterThan(60)
     expect([...new Set(dead)]).toEqual([])
+  })
+
+  test('begins with what it is, the accidents, the quick start, numbers and the comparison', () => {
+    const text = readFileSync(join(html, 'index.html'), 'utf8')
+    const headings = [...text.matchAll(/<h2 id="([\w-]+)"/g)].map(([, id]) => id)
+    expect(headings).toEqual(['why', 'quick-start', 'numbers', 'compared-with-others', 'what-is-promised'])
+    expect(text).toContain('split brain')
+    expect(text).toMatch(/<td>Redis, <code>.*?<\/td><td>\d+(\.\d+)? ×<\/td><td>\d+(\.\d+)? ×<\/td>/)
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string }
+    expect(text).toContain(`v${version}`)
+  })
+
+  test('shows at most 35 entries in the sidebar of each page', () => {
+    const counted = built.map(
+      path => [path, readFileSync(join(html, path), 'utf8').match(/class="VPLink link link"/g)?.length ?? 0] as const,
+    )
+    expect(counted.filter(([, entries]) => entries > 35)).toEqual([])
+    expect(counted.find(([path]) => path === 'stores.html')?.[1]).toBeGreaterThan(10)
+  })
+
+  test('names pages by their titles, not by their files', () => {
+    const named = built
+      .filter(path => !path.startsWith('files/'))
+      .flatMap(path =>
+        [...readFileSync(join(html, path), 'utf8').matchAll(/<a [^>]*href="[^"]*\.html[^"]*"[^>]*>([\w./-]+\.md)<\/a>/g)].map(
+          ([, text]) => `${path}: ${text}`,
+        ),
+      )
+    expect(named).toEqual([])
+  })
+
+  test.each([
+    ['fencing', 'recipes/fence.html'],
+    ['fence', 'recipes/fence.html'],
+    ['fencing token', 'recipes/fence.html'],
+    ['backfill', 'pool-queues.html'],
+    ['queues', 'pool-queues.html'],
+    ['preempt', 'pool-queues.html'],
+    ['elections', 'recipes/election.html'],
+    ['ttl', 'choosing-a-ttl.html'],
+    ['lost tail', 'operate/lost-tail.html'],
+    ['postgres', 'stores.html'],
+    ['exit code', 'command-line.html'],
+    ['gpu', 'start/gpus.html'],
+    ['api keys', 'operate/keys.html'],
+    ['mutual tls', 'operate/tls.html'],
+    ['restore', 'operate/backup.html'],
+    ['upgrading', 'operate/upgrade.html'],
+    ['kubernetes leases', 'faces.html'],
+    ['metric', 'operate/metrics.html'],
+    ['alerts', 'operate/metrics.html'],
+    ['python', 'python.html'],
+    ['installing', 'quick-start.html'],
+    ['cron', 'deploy.html'],
+  ])('finds for “%s” the page %s first', async (words, page) => {
+    const search = await SiteSearch.of(html)
+    expect(search.pagesFor(words)[0]).toBe(page)
   })
 })

@@ -123,6 +123,7 @@ export const programs = {
   setpriv: { program: 'setpriv', packages: ['util-linux'] },
   zsh: { program: 'zsh', packages: ['zsh'] },
   fish: { program: 'fish', packages: ['fish'] },
+  groff: { program: 'groff', packages: ['groff-base'] },
   prometheus: { program: 'prometheus', packages: ['prometheus'] },
   promtool: { program: 'promtool', packages: ['prometheus'] },
   'systemd-analyze': { program: 'systemd-analyze', packages: ['systemd'] },
