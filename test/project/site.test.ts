@@ -142,7 +142,8 @@ describe('the built site', () => {
     ['alerts', 'operate/metrics.html'],
     ['python', 'python.html'],
     ['installing', 'quick-start.html'],
-    ['cron', 'deploy.html'],
+    ['cron', 'short-lived.html'],
+    ['serverless', 'short-lived.html'],
   ])('finds for “%s” the page %s first', async (words, page) => {
     const search = await SiteSearch.of(html)
     expect(search.pagesFor(words)[0]).toBe(page)

@@ -1,4 +1,4 @@
-/** Every TypeScript and JavaScript snippet of README.md, docs/library.md, docs/testing.md and docs/recipes/ compiles as strictly as the source, runs and exits. */
+/** Every TypeScript and JavaScript snippet of README.md, docs/library.md, docs/short-lived.md, docs/testing.md and docs/recipes/ compiles as strictly as the source, runs and exits. */
 import { execFile } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -23,7 +23,7 @@ interface Snippet {
 }
 
 const recipes = readdirSync(join(root, 'docs/recipes')).filter(name => name.endsWith('.md'))
-const pages = ['README.md', 'docs/quick-start.md', 'docs/library.md', 'docs/testing.md', ...recipes.map(name => `docs/recipes/${name}`)]
+const pages = ['README.md', 'docs/quick-start.md', 'docs/library.md', 'docs/short-lived.md', 'docs/testing.md', ...recipes.map(name => `docs/recipes/${name}`)]
 
 function snippetsOf(page: string): Snippet[] {
   const text = readFileSync(join(root, page), 'utf8')
