@@ -12,6 +12,7 @@ export interface Account extends Omit<Static<typeof activity.Whoami>, 'allow'> {
 }
 
 export type OverviewAnswer = Static<typeof activity.Overview>
+export type StateAnswer = Static<typeof activity.State>
 export type ActivityAnswer = Static<typeof activity.Activity>
 export type EventsAnswer = Static<typeof activity.Events>
 export type EpisodesAnswer = Static<typeof activity.Episodes>

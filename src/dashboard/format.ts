@@ -72,6 +72,19 @@ export function hueOf(name: string): number {
   return (hash >>> 0) % HUES
 }
 
+/** A colour for each account: that of its name, or the next free one if another account of the pool has it, so that no two of a few look the same. */
+export function accountHues(accounts: readonly string[]): ReadonlyMap<string, number> {
+  const hues = new Map<string, number>()
+  const taken = new Set<number>()
+  for (const account of [...accounts].sort()) {
+    let hue = hueOf(account)
+    while (taken.has(hue) && taken.size < HUES) hue = (hue + 1) % HUES
+    taken.add(hue)
+    hues.set(account, hue)
+  }
+  return hues
+}
+
 /** Makes characters visible that would hide or reverse the text around them. */
 export function visible(text: string): string {
   // Most names are plain. This is a small part of the cost of the replacement, and many names are shown at once.

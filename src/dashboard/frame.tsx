@@ -1,12 +1,10 @@
 /** The frame around every view: where to go, whether the dashboard is up to date, and for whom it acts. */
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { second } from './clock.ts'
-import { calmDuration, visible } from './format.ts'
-import { revision } from './live.ts'
-import { Exact } from './part/basics.tsx'
+import { visible } from './format.ts'
+import { Notices, StateReader, Status } from './part/server-state.tsx'
 import { go, href, route } from './route.ts'
-import { account, changeKey, failure, hasKey, keyWanted, staleSince, stream, useKey } from './server.ts'
+import { account, changeKey, hasKey, keyWanted, useKey } from './server.ts'
 import { nextTheme, themeChoice } from './theme.ts'
 
 /** Views by their place in the address, their title, and the key that leads to each after `g`. */
@@ -70,7 +68,7 @@ export function Frame({ children }: { readonly children: ComponentChildren }): V
         </ul>
       </nav>
       <main id="main" tabIndex={-1}>
-        <Stale />
+        <Notices />
         {children}
       </main>
       <footer>
@@ -80,6 +78,7 @@ export function Frame({ children }: { readonly children: ComponentChildren }): V
         </span>
       </footer>
       <Keys />
+      <StateReader />
     </>
   )
 }
@@ -112,40 +111,6 @@ function Search(): VNode {
         />
       </form>
     </search>
-  )
-}
-
-function Status(): VNode {
-  second.value // the age is drawn again every second
-  const since = staleSince.value
-  const state = since !== undefined ? 'lost' : stream.value
-  const text =
-    since !== undefined
-      ? `stale since ${calmDuration(performance.now() - since)}`
-      : { connecting: 'connecting', live: 'live', denied: 'polling' }[stream.value]
-  return (
-    <p class="status" id="status" role="status" data-state={state}>
-      <i class="lamp" aria-hidden="true" />
-      <span>{text}</span>
-      {revision.value === 0 ? null : (
-        <span class="revision">
-          rev <Exact value={revision.value} what="revision" />
-        </span>
-      )}
-    </p>
-  )
-}
-
-function Stale(): VNode | null {
-  const since = staleSince.value
-  if (since === undefined && stream.value === 'denied')
-    return <p class="notice">This key may not watch events. The dashboard reads again every few seconds.</p>
-  if (since === undefined) return null
-  return (
-    <p class="notice warn" id="stale" role="alert">
-      The server does not answer{failure.value === undefined ? '' : `: ${visible(failure.value)}`}. What you see may be out of date; the
-      page reconnects by itself.
-    </p>
   )
 }
 

@@ -278,9 +278,12 @@ class PoolExplainer {
       ({ status, labels }) => status === 'suspect' && matches(new Map(Object.entries(labels)), request.match ?? []),
     )
     if (suspect.length > 0) add('suspect', `${membersText(suspect.length)} that match are not given out: their host has missed a renewal`)
-    if (position > 0) {
-      const names = queue.slice(0, Math.min(position, 3)).map(({ holder, account }) => whoText(holder, account))
-      add('ahead', `${position} waiting before it: ${names.join(', ')}${position > 3 ? ' …' : ''}`)
+    const reserved = reservedBefore(this.#view, waiter)
+    const waiting = position - reserved.size
+    if (waiting > 0) {
+      const before = queue.slice(0, Math.min(position, 3 + reserved.size)).filter(({ lease }) => !reserved.has(lease))
+      const names = before.slice(0, 3).map(({ holder, account }) => whoText(holder, account))
+      add('ahead', `${waiting} waiting before it: ${names.join(', ')}${waiting > 3 ? ' …' : ''}`)
     }
     if (rules.queue === 'fair' && own !== undefined) {
       const share = (known: { readonly usage: number; readonly weight: number }) => known.usage / known.weight
@@ -407,12 +410,25 @@ export function startText({ low, median, high }: StartForecast): string {
   return `in about ${later(median)} (80 %: ${upTo})`
 }
 
+/** The leases of the reservations that stand before a waiter. They have places in the queue, and do not wait yet. */
+function reservedBefore({ reservations }: PoolView, { position }: PoolWaiterView): ReadonlySet<number> {
+  return new Set(reservations.filter(reservation => reservation.position < position).map(({ lease }) => lease))
+}
+
 function sentences(
-  { pool, waiting }: PoolView,
-  { holder, account, position }: PoolWaiterView,
+  view: PoolView,
+  waiter: PoolWaiterView,
   { reasons, blockers, start, alternatives }: Pick<WaitExplanation, 'reasons' | 'blockers' | 'start' | 'alternatives'>,
 ): readonly string[] {
-  const lines = [`${whoText(holder, account)} is number ${position + 1} of ${waiting} waiting for ${pool}.`]
+  const { pool, waiting, reservations } = view
+  const { lease, holder, account, position } = waiter
+  const isReservation = reservations.some(reservation => reservation.lease === lease)
+  const place = position - reservedBefore(view, waiter).size + 1
+  const lines = [
+    isReservation
+      ? `${whoText(holder, account)} has a reservation of ${pool}.`
+      : `${whoText(holder, account)} is number ${place} of ${waiting - reservations.length} waiting for ${pool}.`,
+  ]
   for (const { text } of reasons) lines.push(`${text.charAt(0).toUpperCase()}${text.slice(1)}.`)
   for (const { holder, account, members, held, likelyEnd, frozen, recalled } of blockers.slice(0, 3)) {
     const end = frozen

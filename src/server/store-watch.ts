@@ -25,6 +25,13 @@ export interface FailedAppend {
   readonly at: number
 }
 
+export interface StoreState {
+  readonly up: boolean
+  /** When that began, in wall time. */
+  readonly since: number
+  readonly reason?: string
+}
+
 export interface StoreWatchOptions {
   readonly clock: Clock
   readonly log: ServerLog
@@ -38,6 +45,8 @@ export class StoreWatch implements Disposable {
   readonly #options: StoreWatchOptions
   #up = true
   #since: number
+  /** The same moment by the wall clock, for people. */
+  #sinceWall: number
   #reason = ''
   /** This was last logged, and the last outage was then. */
   #logged = { up: true, at: Number.NEGATIVE_INFINITY }
@@ -57,6 +66,7 @@ export class StoreWatch implements Disposable {
     this.#guarded = guarded
     this.#options = options
     this.#since = options.clock.now()
+    this.#sinceWall = options.clock.wall()
     this.#scheduleCheck()
   }
 
@@ -67,8 +77,8 @@ export class StoreWatch implements Disposable {
   }
 
   /** Returns what the last check found. */
-  get state(): { readonly up: boolean; readonly reason?: string } {
-    return this.#up ? { up: true } : { up: false, reason: this.#reason }
+  get state(): StoreState {
+    return { up: this.#up, since: this.#sinceWall, ...(!this.#up && { reason: this.#reason }) }
   }
 
   [Symbol.dispose](): void {
@@ -117,6 +127,7 @@ export class StoreWatch implements Disposable {
     this.#up = up
     if (!up) this.#outages++
     this.#since = this.#options.clock.now()
+    this.#sinceWall = this.#options.clock.wall()
     this.#logChange()
   }
 

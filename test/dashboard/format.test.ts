@@ -1,7 +1,18 @@
 /** How the dashboard writes values, and reads what an operator types. */
 import { describe, expect, test } from 'vitest'
 import { shellWord, snippetsFor } from '../../src/dashboard/copy-as.ts'
-import { calmDuration, duration, exactTime, hueOf, isUnder, parseTime, shortNumber, signalOf, visible } from '../../src/dashboard/format.ts'
+import {
+  accountHues,
+  calmDuration,
+  duration,
+  exactTime,
+  hueOf,
+  isUnder,
+  parseTime,
+  shortNumber,
+  signalOf,
+  visible,
+} from '../../src/dashboard/format.ts'
 import { parseRules } from '../../src/dashboard/policy-text.ts'
 
 test.each([
@@ -100,4 +111,12 @@ describe('copy as', () => {
   test('a server with TLS is named as one', () => {
     expect(snippetsFor('a', 'https://leases.example')[0]!.text).toContain('--store leaseholds://leases.example')
   })
+})
+
+test('each account of a pool has a colour of its own, and that of its name where no other account has it', () => {
+  const names = Array.from({ length: 10 }, (_, i) => `user-${i}`)
+  const hues = accountHues(names)
+  expect(new Set(hues.values()).size).toBe(10)
+  expect(accountHues(['ann']).get('ann')).toBe(hueOf('ann'))
+  expect(accountHues(Array.from({ length: 30 }, (_, i) => `user-${i}`)).size).toBe(30)
 })

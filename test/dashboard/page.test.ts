@@ -6,8 +6,10 @@ import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { LeaseError } from '../../src/errors.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import type { Lessor } from '../../src/lessor.ts'
+import type { FailedAppend } from '../../src/server/store-watch.ts'
 import { launch, openTab } from '../support/dashboard-browser.ts'
 import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
@@ -257,6 +259,24 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     await live(page)
     await page.locator('.holders', { hasText: 'ann' }).waitFor()
     await page.locator('#stale').waitFor({ state: 'detached' })
+  })
+
+  test('it says since when the store accepts no writes, why, and what still works, in every view, until it does again', async () => {
+    let failed: FailedAppend | undefined
+    await using here = await world({ failedAppend: () => failed })
+    await granted(here, acquire('ann', ['a']))
+    await using tab = await openTab(browser, `${here.url}/#/resources`)
+    const { page } = tab
+    await live(page)
+    failed = { error: new LeaseError('UNAVAILABLE', 'no space left <b>on the disk', { reason: 'full' }), at: here.clock.now() }
+    await page.locator('#status[data-state=down]', { hasText: /^not writable for/ }).waitFor()
+    await page.locator('#store-down', { hasText: 'no space left <b>on the disk. Nothing is granted' }).waitFor()
+    expect(await page.locator('.sizer .row', { hasText: 'ann' }).count()).toBe(1)
+    await page.goto(`${here.url}/#/events`)
+    await page.locator('#store-down').waitFor()
+    failed = undefined
+    await live(page)
+    await page.locator('#store-down').waitFor({ state: 'detached' })
   })
 
   test('it asks for a key if the server requires one, and keeps the key in the tab and out of every URL', async () => {

@@ -112,6 +112,16 @@ describe('an explanation', () => {
     expect(text.join('\n')).toContain('b: bob, held for 60 min, ends in about')
   })
 
+  test('counts only those that wait, and not the reservations between them', () => {
+    const all = [waiter(1), waiter(2, { from: HOUR }), waiter(3, { from: 2 * HOUR }), waiter(4), waiter(5)]
+    const full = view([member('a', {}, [grant('ann')])], all)
+    const reserved = { ...full, reservations: full.queue.filter(({ request }) => (request.from ?? 0) > 0) }
+    const { reasons, text } = explainWaiter(reserved, 5)!
+    expect(reasons.find(({ cause }) => cause === 'ahead')!.text).toBe('2 waiting before it: waiter-1, waiter-4')
+    expect(text[0]).toBe('waiter-5 is number 3 of 3 waiting for gpus.')
+    expect(explainWaiter(reserved, 2)!.text[0]).toBe('waiter-2 has a reservation of gpus.')
+  })
+
   test('says who is ahead, and counts their work', () => {
     const busy = view(
       [member('a', {}, [grant('ann', { maxLife: HOUR + 1_000 })])],

@@ -1,10 +1,11 @@
 /** `leasehold explain`: says in sentences why a resource is free, held or frozen, and why waiters wait. */
 import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
+import { LeaseError } from '../../errors.ts'
 import type { PolicyRules } from '../../kernel/command.ts'
 import { isLossCause } from '../../kernel/loss-cause.ts'
 import { under } from '../../kernel/name.ts'
-import type { GrantView, PastGrant, ResourceView, Summary, View } from '../../lessor.ts'
+import type { GrantView, LeaseView, Lessor, PastGrant, ResourceView, Summary, View } from '../../lessor.ts'
 import { joinWithAnd } from '../format.ts'
 import { withStoreFlags } from '../hints.ts'
 import { addGlobalOptions, invoke } from '../invocation.ts'
@@ -32,18 +33,41 @@ export function explain(program: Command): void {
           (await lessor.read({ kind: 'history', resource: name }, { atLeast: revision })).value,
           (await lessor.read({ kind: 'policies' }, { atLeast: revision })).value,
         ]
-        const sentences = explanation({ resource, summary, history, policies, now: clock.wall() })
+        const labels = await labelsOf(lessor, resource.grants, revision)
+        const sentences = explanation({ resource, summary, history, policies, labels, now: clock.wall() })
         if (out.json) await out.data({ ...resource, explanation: sentences, revision })
         else await out.text(sentences.map(clean).join('\n'))
       })
     })
 }
 
+/** Holders whose labels are read. */
+const MAX_LABELLED = 8
+
+/** The labels of the leases that hold the resource, by lease. A lease that has ended meanwhile, or that may not be read, has none. */
+async function labelsOf(lessor: Lessor, grants: readonly GrantView[], atLeast: number): Promise<Labels> {
+  const found = new Map<number, LeaseView['labels']>()
+  for (const { lease } of grants.slice(0, MAX_LABELLED)) {
+    const { value } = await lessor.read({ kind: 'lease', lease }, { atLeast }).catch(withoutAnswer)
+    if (value !== undefined && value.labels.length > 0) found.set(lease, value.labels)
+  }
+  return found
+}
+
+function withoutAnswer(error: unknown): { readonly value?: undefined } {
+  if (LeaseError.is(error, 'FORBIDDEN') || LeaseError.is(error, 'NOT_FOUND')) return {}
+  throw error
+}
+
+type Labels = ReadonlyMap<number, LeaseView['labels']>
+
 export interface ExplainedFacts {
   readonly resource: ResourceView
   readonly summary: Pick<Summary, 'quiet'>
   readonly history: readonly PastGrant[]
   readonly policies: View<'policies'>['value']
+  /** Of the leases that hold it, by lease. */
+  readonly labels?: Labels
   readonly now: number
 }
 
@@ -78,7 +102,7 @@ function ended({ cause, by, exit, ran = 0 }: PastGrant): string {
 
 function heldBy(
   { resource, holder, lease, token, status, remaining, since, units, shared }: GrantView,
-  { history, now }: ExplainedFacts,
+  { history, labels, now }: ExplainedFacts,
 ): string[] {
   const who = `${holder} (lease ${lease}, token ${token})`
   const heldFor = inWords(Math.max(0, now - since))
@@ -96,7 +120,9 @@ function heldBy(
   if (status === 'suspect')
     return [`${resource} is held by ${who}, whose ttl has run out. Its grace lasts another ${left}; a renewal until then keeps the lease.`]
   const how = shared ? 'shared by' : units > 1 ? `held with ${units} units by` : 'held by'
-  return [`${resource} is ${how} ${who} for ${heldFor}. Without a renewal it expires in ${left}.`]
+  const named = (labels?.get(lease) ?? []).filter(([, value]) => value !== '').map(([key, value]) => `${key} ${value}`)
+  const labelled = named.length === 0 ? '' : ` (${named.join(', ')})`
+  return [`${resource} is ${how} ${who}${labelled} for ${heldFor}. Without a renewal it expires in ${left}.`]
 }
 
 function room({ capacity, grants, queue }: ResourceView): string[] {

@@ -112,13 +112,34 @@ export function Holder({ name, link = true }: { readonly name: string; readonly 
   return (
     <span class="holder" title={shown}>
       <i class={`dot hue-${hueOf(name)}`} aria-hidden="true" />
-      {link ? (
-        <a href={href('leases', '', { holder: name })}>
-          <bdi>{shown}</bdi>
-        </a>
-      ) : (
-        <bdi>{shown}</bdi>
-      )}
+      {link ? <HolderLink name={name} /> : <bdi>{shown}</bdi>}
+    </span>
+  )
+}
+
+/** A holder without its colour, where another name on the line has one. */
+export function HolderLink({ name }: { readonly name: string }): VNode {
+  return (
+    <a href={href('leases', '', { holder: name })}>
+      <bdi>{visible(name)}</bdi>
+    </a>
+  )
+}
+
+/** Labels that a line shows. The page of the lease has all of them. */
+const MAX_LABELS = 4
+
+/** The labels of a lease in one line: its purpose first, then `by alice, deploy #4711`. The tools of agents label their own leases for themselves, with a kind. */
+export function Labels({ labels }: { readonly labels: readonly (readonly [string, string])[] }): VNode | null {
+  const shown = labels.filter(([, value]) => value !== '')
+  const purpose = shown.filter(([key]) => key === 'purpose').map(([, value]) => visible(value))
+  const isOfTools = shown.some(([key]) => key === 'kind')
+  const others = (isOfTools ? [] : shown.filter(([key]) => key !== 'purpose')).map(([key, value]) => `${visible(key)} ${visible(value)}`)
+  const text = [...purpose, ...others.slice(0, MAX_LABELS)].join(', ')
+  if (text === '') return null
+  return (
+    <span class="purpose" title={[...purpose, ...others].join(', ')}>
+      <bdi>{text}</bdi>
     </span>
   )
 }

@@ -40,6 +40,13 @@ function drawNext(): void {
   if (undrawn.size > 0) requestAnimationFrame(drawNext)
 }
 
+/** Times of day without their seconds, unless two of them would be the same. `splits`: in seconds. */
+export function timesOf(splits: readonly number[]): string[] {
+  const times = splits.map(at => timeOfDay(at * 1_000))
+  const short = times.map(time => time.slice(0, 5))
+  return new Set(short).size === short.length ? short : times
+}
+
 export function Plot({ label, from, step, series }: PlotProps): VNode {
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | undefined>(undefined)
@@ -62,7 +69,7 @@ export function Plot({ label, from, step, series }: PlotProps): VNode {
         cursor: { y: false, points: { size: 5 }, drag: { x: false, y: false } },
         scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.15)] } },
         axes: [
-          { ...axis, size: 24, space: 70, values: (_, splits) => splits.map(at => timeOfDay(at * 1_000).slice(0, 5)) },
+          { ...axis, size: 24, space: 70, values: (_, splits) => timesOf(splits) },
           {
             ...axis,
             size: 38,

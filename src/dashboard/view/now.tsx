@@ -2,7 +2,7 @@
 import type { VNode } from 'preact'
 import type { ActivityAnswer, OverviewAnswer, RowsAnswer, ShownLease } from '../answers.ts'
 import { calmDuration, count, visible } from '../format.ts'
-import { Ago, Card, Empty, Exact, Holder, Left, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, Card, Empty, Exact, Holder, Labels, Left, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { Plot } from '../part/plot.tsx'
 import { useReading } from '../query.ts'
 import { href, route, setParams } from '../route.ts'
@@ -150,15 +150,32 @@ function Plots({ activity, span }: { readonly activity: ActivityAnswer; readonly
 }
 
 const SHOWN_HOLDERS = 40
+/** The order of holders, by its place in the address. The first is the default. */
+const ORDERS = [
+  ['newest', 'newest first', '-since'],
+  ['longest', 'longest held', 'since'],
+] as const
 
 function Holders(): VNode {
-  const { data, at, error } = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&state=live&sort=-since&limit=${SHOWN_HOLDERS}`, {
+  const [order, , sort] = ORDERS.find(([name]) => name === route.value.params.get('order')) ?? ORDERS[0]
+  const { data, at, error } = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&state=live&sort=${sort}&limit=${SHOWN_HOLDERS}`, {
     every: 1_000,
   })
   return (
     <Card
-      title="Holders, newest first"
-      aside={<a href={href('leases', '', { state: 'live' })}>all {data === undefined ? '' : count(data.total)}</a>}
+      title="Holders"
+      aside={
+        <span class="beside">
+          <fieldset class="choice" aria-label="Order of holders">
+            {ORDERS.map(([name, title]) => (
+              <button type="button" key={name} aria-pressed={order === name} onClick={() => setParams({ order: name })}>
+                {title}
+              </button>
+            ))}
+          </fieldset>
+          <a href={href('leases', '', { state: 'live' })}>all {data === undefined ? '' : count(data.total)}</a>
+        </span>
+      }
     >
       {data === undefined ? (
         <Waiting error={error} />
@@ -179,11 +196,7 @@ function Holders(): VNode {
               </div>
               <div class="by">
                 <Holder name={row.holder} />
-                {row.purpose === undefined || row.purpose === '' ? null : (
-                  <span class="purpose">
-                    <Text>{row.purpose}</Text>
-                  </span>
-                )}
+                <Labels labels={row.labels} />
               </div>
               <Left remaining={row.remaining} ttl={row.ttl} at={at} />
             </li>

@@ -3,8 +3,8 @@ import type { VNode } from 'preact'
 import type { Event } from '../../wire/http/client.ts'
 import { extendLease, mayAct, planned, revokeLease } from '../action.ts'
 import type { MemberReport, PoolAnswerView, PoolExplanation, PoolsAnswer, PoolWaiter, ShownMember } from '../answers.ts'
-import { count, duration, HUES, hueOf, pathOf, visible } from '../format.ts'
-import { Ago, Card, Empty, Holder, LabelFacts, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import { accountHues, count, duration, hueOf, pathOf, visible } from '../format.ts'
+import { Ago, Card, Empty, Holder, HolderLink, LabelFacts, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href, route, setParams } from '../route.ts'
 
@@ -130,9 +130,9 @@ function OnePool({ name }: { readonly name: string }): VNode {
       </Card>
       {chosen === undefined ? null : <MemberCard member={chosen} pool={name} />}
       <div class="columns">
-        <QueueCard pool={data} explained={explained.data} />
+        <QueueCard pool={data} explained={explained.data} hues={hues} />
         <div class="stack">
-          <Reservations pool={data} />
+          <Reservations pool={data} hues={hues} />
           <Accounts pool={data} hues={hues} />
         </div>
       </div>
@@ -144,35 +144,58 @@ function reportOf({ report }: ShownMember): MemberReport {
   return (report ?? {}) as MemberReport
 }
 
-/** A colour for each account: in their order, so that no two of a few accounts have the same. */
-function huesOf({ accounts }: PoolAnswerView): ReadonlyMap<string, number> {
-  const names = accounts.map(({ account }) => account).sort()
-  return new Map(names.map((name, i) => [name, i % HUES]))
+type Hues = ReadonlyMap<string, number>
+
+function huesOf({ accounts }: PoolAnswerView): Hues {
+  return accountHues(accounts.map(({ account }) => account))
+}
+
+/** An account as it is written, with its colour: the same in members, queue, reservations and table. */
+function Account({ name, hues }: { readonly name: string; readonly hues: Hues }): VNode {
+  return (
+    <span class="holder" title={visible(name)}>
+      <i class={`dot hue-${hues.get(name) ?? hueOf(name)}`} aria-hidden="true" />
+      <Text>{name}</Text>
+    </span>
+  )
+}
+
+/** `gpu-host-1, a100`: the host and the kind of a member, as far as its labels say. */
+function placeOf({ labels }: ShownMember, { host }: MemberReport): string {
+  const named = new Map(Object.entries(labels))
+  return [host ?? named.get('host'), named.get('model') ?? named.get('kind')]
+    .filter(text => typeof text === 'string' && text !== '')
+    .map(text => visible(String(text)))
+    .join(', ')
 }
 
 interface MemberSquareProps {
   readonly member: ShownMember
   readonly chosen: boolean
-  readonly hues: ReadonlyMap<string, number>
+  readonly hues: Hues
 }
 
-function colourOf({ grants: [first] }: ShownMember, hues: ReadonlyMap<string, number>): string {
+function colourOf({ grants: [first] }: ShownMember, hues: Hues): string {
   return first === undefined ? 'free' : `hue-${hues.get(first.account) ?? hueOf(first.holder)}`
 }
 
 /** Returns what a member is used for, in one line. */
 function titleOf(member: ShownMember): string {
   const { member: name, grants, units, used } = member
-  const { utilisation, unleased = 0 } = reportOf(member)
+  const report = reportOf(member)
+  const { utilisation, unleased = 0 } = report
+  const place = placeOf(member, report)
   const holders = grants.map(({ holder }) => visible(holder)).join(', ')
   const use = utilisation === undefined ? '' : `, ${Math.round(utilisation)} % in use`
   const wild = unleased > 0 ? `, ${unleased} processes without a lease` : ''
-  return `${visible(name)}: ${grants.length === 0 ? 'free' : `${used} of ${units} units, ${holders}`}${use}${wild}`
+  return `${visible(name)}${place === '' ? '' : ` (${place})`}: ${grants.length === 0 ? 'free' : `${used} of ${units} units, ${holders}`}${use}${wild}`
 }
 
 function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
   const { member: name, grants, status } = member
-  const { utilisation, unleased = 0 } = reportOf(member)
+  const report = reportOf(member)
+  const { utilisation, unleased = 0 } = report
+  const place = placeOf(member, report)
   const [first] = grants
   return (
     <li>
@@ -186,6 +209,7 @@ function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
         onClick={() => setParams({ member: chosen ? '' : name })}
       >
         <span class="member-name">{visible(name)}</span>
+        {place === '' ? null : <span class="member-place">{place}</span>}
         <span class="member-who">{first === undefined ? (status === 'live' ? 'free' : status) : visible(first.holder)}</span>
         {unleased > 0 ? <span class="member-alarm">no lease</span> : null}
         {utilisation === undefined ? null : (
@@ -282,6 +306,7 @@ function MemberCard({ member, pool }: { readonly member: ShownMember; readonly p
 interface QueueCardProps {
   readonly pool: PoolAnswerView
   readonly explained: PoolExplanation | undefined
+  readonly hues: Hues
 }
 
 function wantOf({ request }: PoolWaiter): string {
@@ -290,9 +315,13 @@ function wantOf({ request }: PoolWaiter): string {
   return `${what}${units !== undefined && units > 0 ? ` of ${units} units` : ''}${near !== undefined && near !== '' ? `, near by ${visible(near)}` : ''}`
 }
 
-function QueueCard({ pool: { queue }, explained }: QueueCardProps): VNode {
+function QueueCard({ pool: { queue: places, reservations, waiting }, explained, hues }: QueueCardProps): VNode {
+  // Reservations have places in the queue, and a card of their own.
+  const reserved = new Set(reservations.map(({ lease }) => lease))
+  const queue = places.filter(({ lease }) => !reserved.has(lease))
+  const total = waiting - reservations.length
   return (
-    <Card title="Queue" aside={<span class="faint">{queue.length === 0 ? '' : `${queue.length} waiting`}</span>}>
+    <Card title="Queue" aside={<span class="faint">{total === 0 ? '' : `${total} waiting`}</span>}>
       {queue.length === 0 ? (
         <Empty>No client waits.</Empty>
       ) : (
@@ -302,7 +331,15 @@ function QueueCard({ pool: { queue }, explained }: QueueCardProps): VNode {
             return (
               <li key={waiter.lease} class="pair">
                 <span>
-                  <Holder name={waiter.holder} /> <span class="faint">{wantOf(waiter)}</span>
+                  <Account name={waiter.account === '' ? waiter.holder : waiter.account} hues={hues} />{' '}
+                  <span class="faint">
+                    {wantOf(waiter)}
+                    {waiter.account === '' || waiter.holder === waiter.account ? null : (
+                      <>
+                        , for <HolderLink name={waiter.holder} />
+                      </>
+                    )}
+                  </span>
                   {waiter.possible ? null : <Tag kind="impossible" />}
                   {(why?.reasons ?? []).slice(0, 3).map(({ cause, text }) => (
                     <span class="second" key={`${cause} ${text}`}>
@@ -344,7 +381,7 @@ function startText({
   return median < 1_000 ? 'any moment now' : `in about ${duration(median)}`
 }
 
-function Reservations({ pool: { reservations } }: { readonly pool: PoolAnswerView }): VNode {
+function Reservations({ pool: { reservations }, hues }: { readonly pool: PoolAnswerView; readonly hues: Hues }): VNode {
   const spans = reservations.map(waiter => {
     const from = (waiter.request as { from?: number }).from ?? 0
     return { waiter, from, until: from + waiter.maxLife }
@@ -357,14 +394,14 @@ function Reservations({ pool: { reservations } }: { readonly pool: PoolAnswerVie
       ) : (
         <div class="timeline reservations">
           <ol aria-label="Reservations from now on" style={{ height: `${spans.length * 30}px` }}>
-            {spans.map(({ waiter: { lease, holder, maxLife }, from, until }, i) => (
+            {spans.map(({ waiter: { lease, holder, account, maxLife }, from, until }, i) => (
               <li
                 key={lease}
-                class={`hue-${hueOf(holder)}`}
-                title={`${visible(holder)}: begins in ${duration(from)}, lasts ${duration(maxLife)}`}
+                class={`hue-${hues.get(account) ?? hueOf(account)}`}
+                title={`${account === '' || account === holder ? '' : `${visible(account)}, `}${visible(holder)}: begins in ${duration(from)}, lasts ${duration(maxLife)}`}
                 style={{ left: `${(100 * from) / end}%`, width: `${Math.max(1, (100 * (until - from)) / end)}%`, top: `${i * 30}px` }}
               >
-                <span>{visible(holder)}</span>
+                <span>{visible(account === '' ? holder : account)}</span>
               </li>
             ))}
           </ol>
@@ -379,7 +416,7 @@ function Reservations({ pool: { reservations } }: { readonly pool: PoolAnswerVie
   )
 }
 
-function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView; readonly hues: ReadonlyMap<string, number> }): VNode {
+function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView; readonly hues: Hues }): VNode {
   return (
     <Card title="Accounts">
       {accounts.length === 0 ? (
@@ -401,10 +438,7 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
               {accounts.slice(0, 50).map(({ account, held, waiting, quota, borrow, weight, usage }) => (
                 <tr key={account}>
                   <td>
-                    <span class="holder">
-                      <i class={`dot hue-${hues.get(account) ?? 0}`} aria-hidden="true" />
-                      <Text>{account}</Text>
-                    </span>
+                    <Account name={account} hues={hues} />
                   </td>
                   <td class="end">{held}</td>
                   <td class="end">{waiting}</td>

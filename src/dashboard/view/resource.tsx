@@ -5,7 +5,7 @@ import { breakResource, mayAct, planned, recallResource, releaseLease, setPolicy
 import type { EpisodesAnswer, EventsAnswer, HistoryAnswer, LeaseAnswer, PastHolder, PoliciesAnswer, ResourceAnswer } from '../answers.ts'
 import { serverNow } from '../clock.ts'
 import { duration, isUnder, pathOf } from '../format.ts'
-import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Length, RuleValue, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, Button, Card, Empty, Exact, Holder, Labels, LeaseLink, Left, Length, RuleValue, Tag, Text, Waiting } from '../part/basics.tsx'
 import { CopyAs } from '../part/copy.tsx'
 import { EventLines } from '../part/event-lines.tsx'
 import { isFailed, PastGrants, SHOWN_PAST } from '../part/past-grants.tsx'
@@ -14,6 +14,8 @@ import { useReading } from '../query.ts'
 
 /** Past holders that are read. With the runs of `leasehold run`, a server may know a thousand. */
 const MAX_PAST = 200
+/** Holders whose labels are read, one request each. */
+const MAX_LABELLED = 8
 
 export function Resource({ name }: { readonly name: string }): VNode {
   const about = (event: Event) => event.resource === name
@@ -99,7 +101,7 @@ function Holding({
         <Empty>It is free.</Empty>
       ) : (
         <ul class="list holders">
-          {grants.map(({ lease, holder, token, since, remaining, status, units, shared }) => (
+          {grants.map(({ lease, holder, token, since, remaining, status, units, shared }, place) => (
             <li key={lease}>
               <div class="what">
                 <Holder name={holder} />
@@ -110,10 +112,10 @@ function Holding({
                 <span>
                   lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, for <Ago at={since} bare />
                 </span>
-                {lease === first.data?.lease && (first.data.labels.purpose ?? '') !== '' ? (
-                  <span class="purpose">
-                    <Text>{first.data.labels.purpose!}</Text>
-                  </span>
+                {lease === first.data?.lease ? (
+                  <Labels labels={Object.entries(first.data.labels)} />
+                ) : place < MAX_LABELLED ? (
+                  <LabelsOf lease={lease} />
                 ) : null}
                 {status !== 'frozen' && mayAct('release', resource) ? (
                   <button type="button" class="link" onClick={() => (planned.value = releaseLease(lease, holder))}>
@@ -138,6 +140,12 @@ function Holding({
       </p>
     </Card>
   )
+}
+
+/** The labels of one of several holders. They change rarely. */
+function LabelsOf({ lease }: { readonly lease: number }): VNode | null {
+  const { data } = useReading<LeaseAnswer>(`/v1/leases/${lease}`, { every: 30_000, about: () => false })
+  return data === undefined ? null : <Labels labels={Object.entries(data.labels)} />
 }
 
 /** Past grants, present ones, and the times when it was frozen, as far as the events that the server still knows say so. */

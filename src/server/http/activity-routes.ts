@@ -94,6 +94,26 @@ async function overview(context: RouteContext<unknown, Static<typeof Reading>>) 
   )
 }
 
+async function state({ guarded, caller, clock, closing }: RouteContext) {
+  const { access, lessor } = guarded
+  access.admit(caller)
+  const watch = StoreWatch.of(guarded)
+  await watch?.check()
+  const { quiet } = (await lessor.read<'summary'>({ kind: 'summary' })).value
+  const { up = true, since = clock.wall(), reason } = watch?.state ?? {}
+  return json(200, {
+    now: clock.wall(),
+    stopping: closing.aborted,
+    quiet,
+    store: {
+      up,
+      since: Math.round(since),
+      renewals: !lessor.profile.shared,
+      ...(reason !== undefined && access.may(caller, 'read', '') && { reason }),
+    },
+  })
+}
+
 async function episodes(context: RouteContext<unknown, Static<typeof Reading>>) {
   const { guarded, caller } = context
   const resource = mustBeName(context.name)
@@ -153,6 +173,13 @@ export const activityRoutes: readonly Route[] = [
       const now = clock.wall()
       return json(200, { now, ...rates.view(unit, now, steps) })
     },
+  }),
+  route({
+    method: 'GET',
+    path: '/v1/state',
+    summary: 'Whether the store accepts writes, since when, and why not. Asks the store, for two seconds at most.',
+    response: schema.State,
+    handle: state,
   }),
   route({
     method: 'GET',

@@ -72,6 +72,20 @@ export const Overview = answer({
   figures: optional(Type.Record(Type.String(), Type.Number())),
 })
 
+export const State = answer({
+  now: at,
+  stopping: Type.Boolean({ description: 'This server ends soon: its clients go on with another one.' }),
+  quiet: Type.Boolean({ description: 'The log lost records: nothing is granted until all unknown holders have stopped.' }),
+  store: answer({
+    up: Type.Boolean(),
+    since: Type.Integer({ description: 'When it went up or down, or when this server started, in ms since 1970.' }),
+    reason: optional(Type.String({ description: 'For keys that may read everything.' })),
+    renewals: Type.Boolean({
+      description: 'Renewals are answered while the store is down, because this server owns the store and keeps them in memory.',
+    }),
+  }),
+})
+
 export const LossQuery = closed({
   prefix: optional(text('')),
   limit: optional(Type.Integer({ minimum: 1, maximum: 1_000 })),

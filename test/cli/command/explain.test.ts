@@ -31,6 +31,17 @@ test('explain says the state of a resource, its reason and what would change it'
   expect(say({ resource: holding('live') })).toMatch(
     /held by h \(lease 7, token 9\) for 2 min\. Without a renewal it expires in 4 s[\s\S]*leasehold revoke 7 or leasehold break r/,
   )
+  const labels = new Map([
+    [
+      7,
+      [
+        ['by', 'alice'],
+        ['deploy', '#4711'],
+        ['note', ''],
+      ] as const,
+    ],
+  ])
+  expect(say({ resource: holding('live'), labels })).toContain('held by h (lease 7, token 9) (by alice, deploy #4711) for 2 min.')
   expect(say({ resource: holding('suspect') })).toMatch(/Its grace lasts another 4 s/)
   expect(say({ resource: holding('frozen'), history: [{ ...past, cause: 'revoked', by: 'op' }] })).toMatch(
     /frozen: .* \(revoked by op\), but its holder may still be running[\s\S]*in 4 s at the latest/,

@@ -3,9 +3,11 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
+import { LeaseError } from '../../../src/errors.ts'
 import type { Acquire } from '../../../src/kernel/command.ts'
 import type { Granted } from '../../../src/kernel/outcome.ts'
 import { propose } from '../../../src/lessor/propose.ts'
+import type { FailedAppend } from '../../../src/server/store-watch.ts'
 import { type World, world } from '../../support/http-world.ts'
 
 const open: AsyncDisposable[] = []
@@ -314,4 +316,26 @@ test('with a file, the last day outlives the server, and a damaged file is ignor
     const empty = await serving({ httpOptions: { activityFile } })
     expect((await empty.ask('GET', '/v1/losses')).json.losses).toEqual([])
   }
+})
+
+test('GET /v1/state says since when the store is down and whether renewals are answered, and why to keys that may read everything', async () => {
+  let failed: FailedAppend | undefined
+  await using place = await world({ failedAppend: () => failed })
+  const before = (await place.ask('GET', '/v1/state')).json
+  expect(before).toMatchObject({ stopping: false, quiet: false, store: { up: true } })
+  await place.clock.advance(60_000)
+  failed = { error: new LeaseError('UNAVAILABLE', 'no space left on the disk', { reason: 'full' }), at: place.clock.now() }
+  const secret = {
+    all: await place.key('all', [{ verb: 'read', prefix: '' }]),
+    few: await place.key('few', [{ verb: 'read', prefix: 'mine' }]),
+  }
+  const ask = async (key: string) => (await place.ask('GET', '/v1/state', undefined, { authorization: `Bearer ${key}` })).json
+  const down = await ask(secret.all)
+  expect(down.store).toEqual({ up: false, since: down.now, renewals: !place.lessor.profile.shared, reason: 'no space left on the disk' })
+  await place.clock.advance(10_000)
+  expect((await ask(secret.few)).store).toEqual({ up: false, since: down.now, renewals: !place.lessor.profile.shared })
+  expect((await place.ask('GET', '/v1/state')).status).toBe(401)
+  failed = undefined
+  const after = await ask(secret.all)
+  expect(after.store).toEqual({ up: true, since: after.now, renewals: !place.lessor.profile.shared })
 })
