@@ -170,7 +170,7 @@ async function buildPackages(python) {
   const wheel = files.find(file => file.endsWith('.whl')) ?? 'no wheel was built'
   const install = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--no-index', '--disable-pip-version-check', '--target', target, wheel]
   await check('install the wheel', [python, ...install])
-  const use = 'import leasehold, leasehold.aio, leasehold.fence, leasehold.testing, pathlib; p = pathlib.Path(leasehold.__file__).parent'
+  const use = 'import leasehold_client, leasehold_client.aio, leasehold_client.fence, leasehold_client.testing, pathlib; p = pathlib.Path(leasehold_client.__file__).parent'
   const script = `${use}; assert p.is_relative_to(${JSON.stringify(target)}) and (p / "py.typed").exists()`
   await check('import from the wheel', [python, '-c', script], { env: { PYTHONPATH: target } })
 }

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from leasehold import LeaseError, LeaseLost
-from leasehold._held import margin
-from leasehold.testing import World
+from leasehold_client import LeaseError, LeaseLost
+from leasehold_client._held import margin
+from leasehold_client.testing import World
 
 
 def asked(world: World, name: str) -> list[list[str]]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from leasehold import LeaseError
-from leasehold._errors import LeaseLost
-from leasehold._received import received_error
-from leasehold._wording import plain_sentence, sentence
+from leasehold_client import LeaseError
+from leasehold_client._errors import LeaseLost
+from leasehold_client._received import received_error
+from leasehold_client._wording import plain_sentence, sentence
 
 
 def test_a_known_reason_gives_the_sentence_of_this_client() -> None:

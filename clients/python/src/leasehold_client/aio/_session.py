@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """As ``leasehold.session.Session``. Get one with ``await leases.session()``."""
+    """As ``leasehold_client.session.Session``. Get one with ``await leases.session()``."""
 
     def __init__(self, leases: Leases, lease: Lease) -> None:
         self._leases = leases

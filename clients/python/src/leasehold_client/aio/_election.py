@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Term:
-    """As ``leasehold.election.Term``."""
+    """As ``leasehold_client.election.Term``."""
 
     def __init__(self, lease: Lease, candidacy: Candidacy) -> None:
         self._candidacy = candidacy
@@ -50,7 +50,7 @@ class Term:
 
 
 class Election:
-    """As ``leasehold.election.Election``.
+    """As ``leasehold_client.election.Election``.
 
     >>> async for term in leases.election("scheduler", ttl=10).terms():
     ...     while term.leads:

@@ -1,7 +1,7 @@
 """The client without threads and sockets: requests, answers and time in; bytes, results and losses out.
 
-A runner (``_runner.py``) drives it with real sockets and the system's clocks. The conformance driver and ``leasehold.testing`` drive it by
-hand, in virtual time. It is not thread-safe: its owner calls it from one thread at a time.
+A runner (``_runner.py``) drives it with real sockets and the system's clocks. The conformance driver and ``leasehold_client.testing``
+drive it by hand, in virtual time. It is not thread-safe: its owner calls it from one thread at a time.
 
 Rules that make a holder safe, each with the accident it prevents:
 

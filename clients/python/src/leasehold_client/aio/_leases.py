@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class Leases:
-    """As ``leasehold.Leases``: a connection to a server, and the leases of this process."""
+    """As ``leasehold_client.Leases``: a connection to a server, and the leases of this process."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -77,7 +77,9 @@ class Leases:
         """A decorator: the coroutine of an ``async def`` runs under the lease, one call at a time everywhere. All else is ``INVALID``."""
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-            runs_as_coroutine(function, "it is no coroutine function. Write async def, or decorate it with a client of leasehold.connect()")
+            runs_as_coroutine(
+                function, "it is no coroutine function. Write async def, or decorate it with a client of leasehold_client.connect()"
+            )
 
             @functools.wraps(function)
             async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:

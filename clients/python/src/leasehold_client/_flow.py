@@ -1,7 +1,7 @@
 """Code that waits, written once for threads and for asyncio.
 
 A flow is a generator that yields futures of the engine and is sent their results. ``run`` drives it on the caller's thread,
-``leasehold.aio`` in an event loop. Errors of a future, an interrupt and a cancellation are raised at its ``yield``, so cleanup is an
+``leasehold_client.aio`` in an event loop. Errors of a future, an interrupt and a cancellation are raised at its ``yield``, so cleanup is an
 ordinary ``finally``. Instead of a future it may yield an ``Ask``, which is begun and waited for in one step: that is the faster way.
 """
 

@@ -1,7 +1,7 @@
-"""Leasehold for asyncio: the same names as ``leasehold``, with ``await``.
+"""Leasehold for asyncio: the same names as ``leasehold_client``, with ``await``.
 
->>> import leasehold.aio
->>> async with leasehold.aio.connect("leasehold://127.0.0.1:7420") as leases:
+>>> import leasehold_client.aio
+>>> async with leasehold_client.aio.connect("leasehold://127.0.0.1:7420") as leases:
 ...     async with leases.request("jobs/nightly", ttl=30, wait=300) as lease:
 ...         await write(rows, fence=lease.token)
 ...         lease.assert_held()
@@ -50,7 +50,7 @@ def connect(
     clock_error: float = CLOCK_ERROR,
     incarnation: int | None = None,
 ) -> Leases:
-    """As ``leasehold.connect``. Use the result with ``async with``."""
+    """As ``leasehold_client.connect``. Use the result with ``async with``."""
     from .._open import open_core
 
     return Leases(open_core(url, holder, api_key, ttl, tls, clock_error, incarnation))

@@ -410,7 +410,7 @@ def connect(
     ``incarnation``: that of a former process of this holder, whose leases this one goes on with (``reuse``); a new one by default.
     Connects in the background: a server that cannot be reached is reported by the first call, with what was tried.
 
-    >>> with leasehold.connect("leasehold://127.0.0.1:7420", holder="reporter") as leases:
+    >>> with leasehold_client.connect("leasehold://127.0.0.1:7420", holder="reporter") as leases:
     ...     leases.try_acquire("jobs/nightly")
     """
     from ._open import open_core

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LeaseHandle:
-    """The part of ``leasehold.Lease`` and ``leasehold.aio.Lease`` that never waits."""
+    """The part of ``leasehold_client.Lease`` and ``leasehold_client.aio.Lease`` that never waits."""
 
     def __init__(self, core: Core, held: Held) -> None:
         self._core = core

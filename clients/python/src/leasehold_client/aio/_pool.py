@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PoolLease(Lease):
-    """As ``leasehold.pool.PoolLease``."""
+    """As ``leasehold_client.pool.PoolLease``."""
 
     def __init__(self, core: Core, held: Held, members: list[Member], variable: str | None) -> None:
         super().__init__(core, held)
@@ -49,7 +49,7 @@ class PoolLease(Lease):
 
 
 class Pool:
-    """As ``leasehold.pool.Pool``."""
+    """As ``leasehold_client.pool.Pool``."""
 
     def __init__(self, leases: Leases, name: str, *, match: Mapping[str, str] | None = None) -> None:
         self._core = leases._core

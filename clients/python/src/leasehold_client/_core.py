@@ -1,4 +1,4 @@
-"""What ``leasehold`` and ``leasehold.aio`` share: checked options, and the flows behind their methods."""
+"""What ``leasehold_client`` and ``leasehold_client.aio`` share: checked options, and the flows behind their methods."""
 
 from __future__ import annotations
 

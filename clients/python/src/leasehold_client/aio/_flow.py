@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def run(flow: Flow[T]) -> T:
-    """As ``leasehold._flow.run``; a cancellation of the task is raised at the flow's ``yield``."""
+    """As ``leasehold_client._flow.run``; a cancellation of the task is raised at the flow's ``yield``."""
     try:
         future = next(flow)
         while True:

@@ -31,7 +31,7 @@ _reading = tuple.__new__
 
 
 class Clock(Protocol):
-    """Where time comes from. ``leasehold.testing.ManualClock`` is one that a test moves."""
+    """Where time comes from. ``leasehold_client.testing.ManualClock`` is one that a test moves."""
 
     def read(self) -> Reading: ...
 

@@ -18,7 +18,7 @@ from ._flow import LoopCall, outcome, run
 
 
 class Registration:
-    """As ``leasehold.registry.Registration``."""
+    """As ``leasehold_client.registry.Registration``."""
 
     def __init__(self, registry: RegistryCore, registered: Registered, drain: float) -> None:
         self._registry = registry
@@ -65,7 +65,7 @@ class Registration:
 
 
 class Discovery:
-    """As ``leasehold.registry.Discovery``; ``async for`` yields the instances that are there, then every change."""
+    """As ``leasehold_client.registry.Discovery``; ``async for`` yields the instances that are there, then every change."""
 
     def __init__(self, registry: RegistryCore, chosen: Filter, max_stale: Duration | None) -> None:
         self._registry = registry
@@ -110,7 +110,7 @@ class Discovery:
 
 
 class Registry:
-    """As ``leasehold.registry.Registry``."""
+    """As ``leasehold_client.registry.Registry``."""
 
     def __init__(self, core: Core) -> None:
         self._registry = RegistryCore(core)

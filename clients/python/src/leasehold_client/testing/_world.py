@@ -122,7 +122,7 @@ class World:
         self._settling = False
 
     def connect(self, holder: str = "test", *, ttl: Duration = 30, clock_error: float = 0.005, incarnation: int | None = None) -> Leases:
-        """Leases of this world: the same class as ``leasehold.connect`` returns."""
+        """Leases of this world: the same class as ``leasehold_client.connect`` returns."""
         return Leases(self.core(holder, ttl=ttl, clock_error=clock_error, incarnation=incarnation))
 
     def core(self, holder: str, *, ttl: Duration = 30, clock_error: float = 0.005, incarnation: int | None = None) -> Core:

@@ -23,7 +23,7 @@ async def in_hand(core: Core, flow: Flow[Held]) -> Lease:
 
 
 class Request:
-    """As that of ``leasehold.Leases.request``. It needs only the core, so that clients of threads use it for coroutines as well."""
+    """As that of ``leasehold_client.Leases.request``. It needs only the core, so that clients of threads use it for coroutines as well."""
 
     __slots__ = ("_core", "_lease", "_names", "_options")
 

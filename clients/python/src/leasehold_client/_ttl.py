@@ -11,7 +11,7 @@ from ._errors import LeaseError
 class Ttl(NamedTuple):
     """The preferred ttl, or the nearest ttl between ``min`` and ``max`` that policies allow. ``lease.ttl`` says which.
 
-    >>> leases.acquire("jobs/nightly", ttl=leasehold.Ttl("5m", min="30s"))
+    >>> leases.acquire("jobs/nightly", ttl=leasehold_client.Ttl("5m", min="30s"))
     """
 
     preferred: Duration
