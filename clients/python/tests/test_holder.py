@@ -294,7 +294,7 @@ def test_activity_renews_and_its_absence_ends(world: World) -> None:
 
 
 def test_errors_survive_pickling() -> None:
-    lost = LeaseLost("k is lost", {"cause": "stall", "ms": 5})
+    lost = LeaseLost("LOST", "k is lost", {"cause": "stall", "ms": 5})
     again = pickle.loads(pickle.dumps(lost))
     assert isinstance(again, LeaseLost) and again.cause == "stall" and again.duration == 0.005
     error = pickle.loads(pickle.dumps(LeaseError("HELD", "text", {"holder": "a"})))

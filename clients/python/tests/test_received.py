@@ -66,7 +66,7 @@ def test_facts_that_are_too_large_too_many_or_of_another_type_are_left_out() -> 
 def test_the_reason_survives_pickling() -> None:
     for error in (
         LeaseError("HELD", "k", {"a": 1}, reason="held"),
-        LeaseLost("k", {"cause": "stall"}, reason="x"),
+        LeaseLost("LOST", "k", {"cause": "stall"}, reason="x"),
         LeaseError("GONE", "k"),
     ):
         copy = pickle.loads(pickle.dumps(error))

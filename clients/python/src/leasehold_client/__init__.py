@@ -12,8 +12,53 @@
 
 from ._core import AcquireOptions
 from ._duration import Duration
-from ._errors import LeaseError, LeaseLost
+from ._errors import (
+    Deadlock,
+    Diverged,
+    Forbidden,
+    Gone,
+    Held,
+    Invalid,
+    LeaseError,
+    LeaseLost,
+    Limit,
+    Lost,
+    NotFound,
+    Stale,
+    Timeout,
+    Unauthenticated,
+    Unavailable,
+    Unknown,
+    Unsupported,
+)
 from ._sync import Lease, Leases, connect
 from ._ttl import Ttl
 
-__all__ = ["AcquireOptions", "Duration", "Lease", "LeaseError", "LeaseLost", "Leases", "Ttl", "connect"]
+__version__ = "0.1.0"
+
+__all__ = [
+    "AcquireOptions",
+    "Deadlock",
+    "Diverged",
+    "Duration",
+    "Forbidden",
+    "Gone",
+    "Held",
+    "Invalid",
+    "Lease",
+    "LeaseError",
+    "LeaseLost",
+    "Leases",
+    "Limit",
+    "Lost",
+    "NotFound",
+    "Stale",
+    "Timeout",
+    "Ttl",
+    "Unauthenticated",
+    "Unavailable",
+    "Unknown",
+    "Unsupported",
+    "__version__",
+    "connect",
+]

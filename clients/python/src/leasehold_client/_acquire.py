@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._channel import ANSWER_TIMEOUT, Request
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 REQUEUE = 0.05
 #: How often the place in the queue is looked up for ``on_wait``.
 POSITION_INTERVAL = 1.0
+#: After a timeout, the holders of so many names are looked up, for at most so long.
+MAX_NAMED, HOLDERS_TIMEOUT = 8, 0.25
 
 
 class Acquiring:
@@ -247,7 +250,7 @@ class Acquiring:
         self._engine.give_back(lease, asked.ttl)
         text = f"{', '.join(names)} was granted, but the answer took longer than the ttl of {in_words(asked.ttl)}: the lease is released. "
         facts = {"resource": names[0] if names else "", "resources": list(names), "cause": "late-answer"}
-        self._fail(LeaseLost(text + "Retry with a longer ttl", facts))
+        self._fail(LeaseLost("LOST", text + "Retry with a longer ttl", facts))
 
     # Ending
 
@@ -258,13 +261,46 @@ class Acquiring:
         if not self._reached and failure is not None:
             text = f"no server answered within {in_words(waited)}: {failure.message}"
             return self.stop(LeaseError("UNAVAILABLE", text, facts))
-        text = f"{', '.join(names)} was not granted within {in_words(waited)}: it is still held, or other waiters come first"
-        self.stop(LeaseError("TIMEOUT", text, facts))
+        self._leave()
+        self._look_up_holders(functools.partial(self._fail_with_holders, waited, facts))
+
+    def _look_up_holders(self, found: Callable[[list[str]], None]) -> None:
+        """For people and facts: it delays the answer by a moment at most, and finds none where the key may not read."""
+        names = self._asked.names[:MAX_NAMED]
+        if not names or not self._engine.channel.ready:
+            return found([])
+        holders: dict[str, None] = {}
+        missing = len(names)
+
+        def done(value: Any, error: LeaseError | None, request: Request) -> None:
+            nonlocal missing
+            grants = value.get("grants", []) if isinstance(value, dict) else []
+            holders.update((str(grant["holder"]), None) for grant in grants if isinstance(grant, dict) and grant.get("holder"))
+            missing -= 1
+            if missing == 0:
+                found(list(holders)[:MAX_NAMED])
+
+        for name in names:
+            self._engine.channel.send(("LEASE.SHOW", name), done, kind="read", timeout=HOLDERS_TIMEOUT)
+
+    def _fail_with_holders(self, waited: float, facts: dict[str, Any], holders: list[str]) -> None:
+        why = f"it is held by {', '.join(holders)}" if holders else "it is still held, or other waiters come first"
+        known = {**facts, "holder": holders[0], "holders": holders} if holders else facts
+        self.future.set_exception(
+            LeaseError("TIMEOUT", f"{', '.join(self._asked.names)} was not granted within {in_words(waited)}: {why}", known)
+        )
 
     def stop(self, error: LeaseError | None) -> None:
         """Ends the wait; without an error, because the caller has gone. What was granted meanwhile is given back."""
         if self.over:
             return
+        self._leave()
+        if error is None:
+            self.future.cancel()
+        else:
+            self.future.set_exception(error)
+
+    def _leave(self) -> None:
         lease = self.lease
         self._leave_queue()
         self._end()
@@ -272,10 +308,6 @@ class Acquiring:
             self._engine.introduced(self, None)
         if lease is not None:
             self._engine.give_back(lease, self._asked.ttl)
-        if error is None:
-            self.future.cancel()
-        else:
-            self.future.set_exception(error)
 
     def close(self) -> None:
         self.stop(closed_error())

@@ -1,12 +1,17 @@
-"""Durations: seconds as a number, or a text such as ``'30s'``, ``'500ms'``, ``'5m'`` or ``'1h30m'``."""
+"""Durations: seconds as a number, a text such as ``'30s'``, ``'500ms'``, ``'5m'`` or ``'1h30m'``, or a ``timedelta``."""
 
 from __future__ import annotations
 
 import math
+import sys
+from typing import TYPE_CHECKING, Union
 
 from ._errors import LeaseError
 
-Duration = float | int | str
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+Duration = Union[float, int, str, "timedelta"]
 
 _PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 _TEXT = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+"
@@ -22,13 +27,19 @@ def seconds(value: Duration, name: str) -> float:
             return math.fsum(float(amount) * _SECONDS[unit] for amount, unit in re.findall(_PART, value))
         hint = f". Add a unit: '{value}s'?" if value.isdigit() else ""
         raise _invalid(name, repr(value[:32]) + hint)
+    # A program that has a timedelta has loaded its module; this client does not.
+    datetime = sys.modules.get("datetime")
+    if datetime is not None and isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise _invalid(name, repr(value)[:40])
     return float(value)
 
 
 def _invalid(name: str, shown: str) -> LeaseError:
-    return LeaseError("INVALID", f"{name} must be seconds or a text such as '30s', '5m' or '1h30m', not {shown}", {"option": name})
+    return LeaseError(
+        "INVALID", f"{name} must be seconds, a text such as '30s', '5m' or '1h30m', or a timedelta, not {shown}", {"option": name}
+    )
 
 
 def in_words(duration: float) -> str:

@@ -25,9 +25,10 @@ from ._adopt import Adopting
 from ._channel import ANSWER_TIMEOUT, Channel, Request
 from ._clock import Clock
 from ._duration import in_words
-from ._errors import LeaseError, closed_error
+from ._errors import LeaseError, LeaseLost, closed_error
 from ._future import Future
 from ._held import CLOCK_ERROR, ClockWatch, Held
+from ._log import INFO, WARNING, logger_for
 from ._random import unique_name
 from ._renewal import Renewals
 from ._request import AcquireRequest
@@ -206,6 +207,12 @@ class Engine:
         """A callback of the user."""
         self._calls.append(call)
 
+    def log(self, level: int, text: str) -> None:
+        """Handlers of records are the user's code, which must not run while the engine does."""
+        logger = logger_for(level)
+        if logger is not None:
+            self.later(functools.partial(logger.log, level, "%s", text))
+
     # Leases
 
     def acquire(self, asked: AcquireRequest) -> Future[Held]:
@@ -292,9 +299,11 @@ class Engine:
 
     def tell(self, held: Held, release: Callable[[], Any] | None) -> None:
         """Tells the user's code that a lease is over, then gives it back: callbacks stop the work first."""
+        if isinstance(held.reason, LeaseLost):
+            self.log(INFO if held.reason.cause == "closed" else WARNING, held.reason.message)
         for call in held.on_end:
             call()
-        if held.callbacks and held.reason is not None and held.reason.code == "LOST":
+        if held.callbacks and isinstance(held.reason, LeaseLost):
             for callback in held.callbacks:
                 self.later(functools.partial(callback, held.reason))
             if release is not None:
@@ -319,6 +328,7 @@ class Engine:
     # The connection
 
     def _connection_made(self, continues: bool) -> None:
+        self.log(INFO, "connected" if self.channel.stats["connections"] == 1 else "connected again")
         if not continues:
             text = "the log of the server went back: it does not contain what this process was told, as after a data directory was put back"
             for held in list(self.renewals.held.values()):
@@ -329,6 +339,8 @@ class Engine:
         self.watches.connection_made(continues)
 
     def _connection_lost(self) -> None:
+        if not self.channel.closed and self.channel.failure is not None:
+            self.log(WARNING, f"{self.channel.failure.message}; connecting again, with leases held: {len(self.renewals.held)}")
         for acquiring in list(self.queued.values()):
             acquiring.connection_lost()
         self.watches.connection_lost()

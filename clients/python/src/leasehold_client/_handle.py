@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from ._core import Core
-from ._errors import LeaseError
+from ._errors import LeaseError, LeaseLost
 from ._held import Held
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class LeaseHandle:
         """Reports activity, for ``renew="on-activity"``. Cheap: call it as often as you like."""
         self._held.touched = True
 
-    def on_lost(self, callback: Callable[[LeaseError], None]) -> None:
+    def on_lost(self, callback: Callable[[LeaseLost], None]) -> None:
         """Calls ``callback`` with the reason once the lease is lost, on a thread of the client. At once if it is lost already.
 
         The resource stays blocked until the callback has returned, or the last term has run.
@@ -85,7 +85,7 @@ class LeaseHandle:
             reason = self._held.reason
             if reason is None:
                 self._held.callbacks.append(callback)
-            elif reason.code == "LOST":
+            elif isinstance(reason, LeaseLost):
                 engine.later(lambda: callback(reason))
 
         self._core.do(add)

@@ -122,7 +122,7 @@ class Held:
         #: Several callers were given it, with ``reuse``.
         self.shared = False
         self.released: Any = None
-        self.callbacks: list[Callable[[LeaseError], None]] = []
+        self.callbacks: list[Callable[[LeaseLost], None]] = []
         self.on_end: list[Callable[[], object]] = []
         self.parent: Held | None = None
         self.children: set[Held] | None = None
@@ -170,7 +170,7 @@ class Held:
 
     def lost(self, cause: str, text: str, duration: float = 0.0, by: str = "") -> LeaseLost:
         facts = {**self.facts, "cause": cause, "ms": round(duration * 1000)}
-        return LeaseLost(f"{self.name} is lost: {text}", {**facts, "by": by} if by else facts)
+        return LeaseLost("LOST", f"{self.name} is lost: {text}", {**facts, "by": by} if by else facts)
 
     def expired(self, stall: float = 0.0, unanswered: bool = True) -> LeaseLost:
         """What to say when the clocks ended it. ``stall``: for how long this process stood still since the last renewal."""

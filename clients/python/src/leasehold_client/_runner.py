@@ -44,6 +44,7 @@ from ._flow import Ask
 from ._fork import in_child
 from ._future import Future
 from ._held import fork_error
+from ._log import log_failure
 from ._loop_reader import LoopReader
 from ._poller import READ, WRITE, Poller
 from ._resp import ProtocolError
@@ -317,7 +318,7 @@ class Runner:
             try:
                 self._turn()
             except Exception as error:  # a defect here must not end renewals
-                _warn(f"leasehold: {error!r} in the client's thread")
+                _warn("leasehold: {} in the client's thread", error)
                 with contextlib.suppress(Exception):
                     self._drop(LeaseError("UNAVAILABLE", str(error)))
         with contextlib.suppress(Exception):
@@ -438,7 +439,7 @@ class Runner:
                 text = f"{self._address} does not speak as a server of ours does: {error}.{hint}"
                 return self._drop(LeaseError("UNAVAILABLE", text))
             except Exception as error:  # a defect here must not end renewals, nor come out of the call of a user
-                _warn(f"leasehold: {error!r} in an answer")
+                _warn("leasehold: {} in an answer", error)
                 return self._drop(LeaseError("UNAVAILABLE", str(error)))
             if len(data) < _CHUNK and self._plain:
                 return
@@ -466,10 +467,13 @@ def run_callback(call: Callable[[], None]) -> None:
     try:
         call()
     except Exception as error:
-        _warn(f"leasehold: a callback failed: {error!r}")
+        _warn("leasehold: a callback failed: {}", error)
 
 
-def _warn(text: str) -> None:
+def _warn(text: str, error: Exception) -> None:
+    text = text.format(repr(error))
+    with contextlib.suppress(Exception):  # a handler that fails
+        log_failure(text, error)
     with contextlib.suppress(Warning):  # where warnings are errors
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 

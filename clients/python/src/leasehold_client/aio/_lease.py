@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from .._core import Core
-from .._errors import LeaseError
+from .._errors import LeaseError, LeaseLost
 from .._handle import LeaseHandle
 from .._held import Held
 from .._nesting import enter_block, leave_block
@@ -37,7 +37,7 @@ class Lease(LeaseHandle):
         event: asyncio.Event = self.__dict__["_lost"]
         event.set()
 
-    def on_lost(self, callback: Callable[[LeaseError], None]) -> None:
+    def on_lost(self, callback: Callable[[LeaseLost], None]) -> None:
         """Calls ``callback`` in this event loop with the reason once the lease is lost. At once if it is lost already."""
         loop = asyncio.get_running_loop()
         super().on_lost(lambda error: _call(loop, functools.partial(callback, error)))
