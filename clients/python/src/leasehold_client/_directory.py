@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ._engine import Engine
 from ._entry import INSTANCE_STATUSES, SERVICES, Instance, InstanceState, read_check, read_instance, read_state
 from ._errors import LeaseError
+from ._rendezvous import draw, hash_of
 from ._watch import Stream
 
 STRATEGIES = ("round-robin", "weighted", "least-loaded", "two-choices", "hash")
@@ -331,8 +332,8 @@ def choose(among: list[ListedInstance], strategy: str, turn: int, key: str) -> L
         return min(random.sample(among, min(2, len(among))), key=lambda each: each.load)
     if strategy == "hash":
         even = len({each.weight for each in among}) == 1
-        hashed = _hash(key)
-        return max(among, key=lambda each: _score(_mix(_hash(f"{each.service}/{each.instance}") ^ hashed), each.weight, even))
+        hashed = hash_of(key)
+        return max(among, key=lambda each: _score(draw(hash_of(f"{each.service}/{each.instance}"), hashed), each.weight, even))
     return among[turn % len(among)]
 
 
@@ -347,25 +348,7 @@ def _distance(zone: str, other: str) -> int:
     return len(mine) - shared
 
 
-# Rendezvous hashing, number for number as in the TypeScript library: both pick the same instance for a key.
-
-
 def _score(drawn: int, weight: int, even: bool) -> float:
     if even:
         return drawn
     return -1e12 + drawn / 0x1_0000_0000 if weight == 0 else math.log((drawn + 1) / 0x1_0000_0001) / weight
-
-
-def _hash(text: str) -> int:
-    """FNV-1a over UTF-16 code units, finalized by ``_mix``."""
-    h = 0x811C9DC5
-    data = text.encode("utf-16-le", "surrogatepass")
-    for i in range(0, len(data), 2):
-        h = ((h ^ (data[i] | data[i + 1] << 8)) * 0x01000193) & 0xFFFFFFFF
-    return _mix(h)
-
-
-def _mix(x: int) -> int:
-    x = ((x ^ (x >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-    x = ((x ^ (x >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-    return x ^ (x >> 16)

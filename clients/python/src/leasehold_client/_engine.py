@@ -300,7 +300,7 @@ class Engine:
     def tell(self, held: Held, release: Callable[[], Any] | None) -> None:
         """Tells the user's code that a lease is over, then gives it back: callbacks stop the work first."""
         if isinstance(held.reason, LeaseLost):
-            self.log(INFO if held.reason.cause == "closed" else WARNING, held.reason.message)
+            self.log(INFO if held.reason.cause in ("closed", "inactive") else WARNING, held.reason.message)
         for call in held.on_end:
             call()
         if held.callbacks and isinstance(held.reason, LeaseLost):

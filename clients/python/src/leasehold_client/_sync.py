@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ._core import AcquireOptions, Core, Names
 from ._duration import Duration
+from ._errors import Held as Busy
 from ._errors import LeaseError
 from ._exclusive import check_done, runs_as_coroutine
 from ._flow import Flow, run
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._watching import Watching
+    from .cache import Cache, CacheLease
     from .election import Election
     from .pool import Pool
     from .registry import Registry
     from .session import Session
+    from .slots import Slot
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -367,6 +370,58 @@ class Leases:
         from .session import Session
 
         return Session.begin_with(self, ttl=ttl, renew=renew, labels=labels, parent=parent, max_life=max_life)
+
+    def slot(
+        self, name: str, numbers: range, *, sticky: str | None = None, remember: Duration = "1d", **options: Unpack[AcquireOptions]
+    ) -> Slot:
+        """One number of a range for each holder, such as a port. Waits until one is free, or for ``wait``.
+
+        ``sticky``: a name that stays the same over restarts, and gets the same number again if it is free. Without it, the lowest free
+        number. ``remember``: how long after the last use.
+
+        >>> with leases.slot("ports", range(3000, 3100), sticky="checkout-service") as slot:
+        ...     server.listen(slot.number)
+        """
+        return self._slot(name, numbers, sticky, remember, options, True)
+
+    def try_slot(
+        self, name: str, numbers: range, *, sticky: str | None = None, remember: Duration = "1d", **options: Unpack[AcquireOptions]
+    ) -> Slot | None:
+        """As ``slot``, without waiting: ``None`` if no number is free."""
+        try:
+            return self._slot(name, numbers, sticky, remember, options, False)
+        except Busy:
+            return None
+
+    def _slot(self, name: str, numbers: range, sticky: str | None, remember: Duration, options: AcquireOptions, waits: bool) -> Slot:
+        from ._slots import take_slot
+        from .slots import Slot
+
+        granted: list[Held] = []
+        try:
+            number = self._run(take_slot(self._core, name, numbers, sticky, remember, options, waits, granted))
+            return Slot(self._core, granted[0], number)
+        except BaseException:
+            self._core.abandon(granted)
+            raise
+
+    def cache(
+        self,
+        prefix: str,
+        *,
+        load: Callable[[str, CacheLease], T],
+        save: Callable[[str, T, CacheLease], object] | None = None,
+        ttl: Duration = "1m",
+        most: int = 10_000,
+    ) -> Cache[T]:
+        """A cache that is never stale. ``load`` reads a value from its source, ``save`` writes it there for ``write``.
+
+        ``ttl``: the term of a reader, by which a write waits for one that cannot be reached; ``"auto"`` chooses it from the rates of reads
+        and writes. ``most``: how many values are kept; the least recently used one is dropped first.
+        """
+        from .cache import Cache
+
+        return Cache(self, prefix, load=load, save=save, ttl=ttl, most=most)
 
     def pool(self, name: str, *, match: Mapping[str, str] | None = None) -> Pool:
         """Members of which a caller takes as many as it needs: GPUs, licences, test machines."""

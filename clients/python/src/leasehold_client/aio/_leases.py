@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .._core import AcquireOptions, Core, Names
 from .._duration import Duration
+from .._errors import Held as Busy
 from .._exclusive import runs_as_coroutine
 from .._held import Held
 from .._runner import Runner
@@ -22,13 +23,17 @@ from ._request import Request, in_hand
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .._cache import CacheLease
+    from ._cache import Cache
     from ._election import Election
     from ._pool import Pool
     from ._registry import Registry
     from ._session import Session
+    from ._slots import Slot
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Leases:
@@ -176,6 +181,58 @@ class Leases:
 
         return Session(self, await self.grant(**session_options(ttl, renew, labels, parent, max_life)))
 
+    async def slot(
+        self, name: str, numbers: range, *, sticky: str | None = None, remember: Duration = "1d", **options: Unpack[AcquireOptions]
+    ) -> Slot:
+        """One number of a range for each holder, such as a port. Waits until one is free, or for ``wait``.
+
+        ``sticky``: a name that stays the same over restarts, and gets the same number again if it is free. Without it, the lowest free
+        number. ``remember``: how long after the last use.
+
+        >>> async with await leases.slot("ports", range(3000, 3100), sticky="checkout-service") as slot:
+        ...     server.listen(slot.number)
+        """
+        return await self._slot(name, numbers, sticky, remember, options, True)
+
+    async def try_slot(
+        self, name: str, numbers: range, *, sticky: str | None = None, remember: Duration = "1d", **options: Unpack[AcquireOptions]
+    ) -> Slot | None:
+        """As ``slot``, without waiting: ``None`` if no number is free."""
+        try:
+            return await self._slot(name, numbers, sticky, remember, options, False)
+        except Busy:
+            return None
+
+    async def _slot(self, name: str, numbers: range, sticky: str | None, remember: Duration, options: AcquireOptions, waits: bool) -> Slot:
+        from .._slots import take_slot
+        from ._slots import Slot
+
+        granted: list[Held] = []
+        try:
+            number = await run(take_slot(self._core, name, numbers, sticky, remember, options, waits, granted))
+            return Slot(self._core, granted[0], number)
+        except BaseException:
+            self._core.abandon(granted)
+            raise
+
+    def cache(
+        self,
+        prefix: str,
+        *,
+        load: Callable[[str, CacheLease], Awaitable[T]],
+        save: Callable[[str, T, CacheLease], Awaitable[object]] | None = None,
+        ttl: Duration = "1m",
+        most: int = 10_000,
+    ) -> Cache[T]:
+        """A cache that is never stale. ``load`` reads a value from its source, ``save`` writes it there for ``write``.
+
+        ``ttl``: the term of a reader, by which a write waits for one that cannot be reached; ``"auto"`` chooses it from the rates of reads
+        and writes. ``most``: how many values are kept; the least recently used one is dropped first.
+        """
+        from ._cache import Cache
+
+        return Cache(self, prefix, load=load, save=save, ttl=ttl, most=most)
+
     def pool(self, name: str, *, match: Mapping[str, str] | None = None) -> Pool:
         """Members of which a caller takes as many as it needs: GPUs, licences, test machines."""
         from ._pool import Pool
@@ -194,9 +251,11 @@ class Leases:
     async def close(self) -> None:
         """Gives back every lease, withdraws every wait, and closes the connection. Takes a second at most when no server answers."""
         owner = self._core.owner
-        await asyncio.to_thread(owner.close)
         if isinstance(owner, Runner):
+            await asyncio.to_thread(owner.close)
             owner.leave_loop()
+        else:
+            owner.close()
 
     async def __aenter__(self) -> Leases:
         return self

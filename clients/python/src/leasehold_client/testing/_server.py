@@ -158,6 +158,8 @@ class MemoryServer:
         lease.connection = connection
         self._queue[lease.id] = lease
         self._tell([{"type": "queued", "lease": lease.id, "holder": lease.holder, "resource": name} for name in names])
+        for name in names if "RECALL" in options else []:
+            self._recall_holders(name, lease.holder)
         return {"lease": lease.id, "position": self._position(lease), "ttl": round(lease.term * 1000), "revision": self._revision}
 
     def _widen(self, connection: Connection, words: list[str]) -> Any:
@@ -254,14 +256,17 @@ class MemoryServer:
         return {**shown, **more, "grants": grants, "wants": wants}
 
     def _recall(self, connection: Connection, words: list[str]) -> Any:
-        events = []
-        for lease in self._holders.get(words[1], {}).values():
-            lease.recalled = True
-            events.append({"type": "recalled", "lease": lease.id, "resource": words[1], "by": words[3] if len(words) > 3 else ""})
-        if not events:
+        if not self._recall_holders(words[1], words[3] if len(words) > 3 else ""):
             raise LeaseError("NOT_FOUND", f"{words[1]} is not held", {"resource": words[1]})
-        self._tell(events)
         return "OK"
+
+    def _recall_holders(self, name: str, by: str) -> bool:
+        events = []
+        for lease in self._holders.get(name, {}).values():
+            lease.recalled = True
+            events.append({"type": "recalled", "lease": lease.id, "resource": name, "by": by})
+        self._tell(events)
+        return bool(events)
 
     def _show(self, connection: Connection, words: list[str]) -> Any:
         grants = [
@@ -274,6 +279,11 @@ class MemoryServer:
             if words[1] in lease.names
         ]
         return {"resource": words[1], "capacity": self._capacity.get(words[1], 1), "grants": grants, "queue": queue}
+
+    def _list(self, connection: Connection, words: list[str]) -> Any:
+        prefix = words[1] if len(words) % 2 == 0 else ""
+        names = {name for lease in self._leases.values() for name in (*lease.grants, *(lease.names if lease.connection else ()))}
+        return [self._show(connection, ["LEASE.SHOW", name]) for name in sorted(names) if covers(prefix, name)]
 
     def _entries(self, connection: Connection, words: list[str]) -> Any:
         prefix = words[1] if len(words) % 2 == 0 else ""

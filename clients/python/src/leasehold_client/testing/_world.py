@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._core import Core
 from .._duration import Duration, seconds
@@ -17,10 +17,16 @@ from ._clock import ManualClock
 from ._connection import Connection
 from ._server import MemoryServer
 
+if TYPE_CHECKING:
+    from .. import aio
+
 T = TypeVar("T")
 
 #: A call that waits longer than this in virtual time would wait for ever.
 MAX_WAIT = 7 * 86_400.0
+WAITS_FOR_EVER = "this call would wait for ever: nothing that is still to happen in this world can end it"
+#: Turns of an event loop between two moments.
+LOOP_TURNS = 20
 
 
 class VirtualOwner:
@@ -125,6 +131,14 @@ class World:
         """Leases of this world: the same class as ``leasehold_client.connect`` returns."""
         return Leases(self.core(holder, ttl=ttl, clock_error=clock_error, incarnation=incarnation))
 
+    def connect_async(
+        self, holder: str = "test", *, ttl: Duration = 30, clock_error: float = 0.005, incarnation: int | None = None
+    ) -> aio.Leases:
+        """As ``connect``, for asyncio. Time passes only in ``advance_async`` and ``until``."""
+        from ..aio import Leases  # only where it is used: it loads asyncio
+
+        return Leases(self.core(holder, ttl=ttl, clock_error=clock_error, incarnation=incarnation))
+
     def core(self, holder: str, *, ttl: Duration = 30, clock_error: float = 0.005, incarnation: int | None = None) -> Core:
         engine = Engine(Options(holder, None, clock_error, 1, incarnation), self.clock)
         owner = VirtualOwner(self, engine)
@@ -169,6 +183,41 @@ class World:
         """Moves time on; what falls due on the way happens at its own moment."""
         self.run(self.clock.read().monotonic + seconds)
 
+    async def advance_async(self, seconds: float) -> None:
+        """As ``advance``: tasks of this event loop go on at each moment at which something happens."""
+        end = self.clock.read().monotonic + seconds
+        await self._let_tasks_run()
+        while self._step(end):
+            await self._let_tasks_run()
+        await self._let_tasks_run()
+
+    async def until(self, awaited: Awaitable[T]) -> T:
+        """Lets time pass until ``awaited`` is done. Raises when nothing that is still to come in this world could bring that about.
+
+        >>> lease = await world.until(leases.acquire("jobs/nightly", wait=60))
+        """
+        import asyncio
+
+        task = asyncio.ensure_future(awaited)
+        end = self.clock.read().monotonic + MAX_WAIT
+        try:
+            await self._let_tasks_run()
+            while not task.done():
+                if self._next() is None or self.clock.read().monotonic >= end:
+                    raise RuntimeError(WAITS_FOR_EVER)
+                self._step(end)
+                await self._let_tasks_run()
+            return await task
+        finally:
+            task.cancel()
+
+    async def _let_tasks_run(self) -> None:
+        """A result takes a few turns of the loop to the task that waits for it: callbacks, waiters and what gathers them."""
+        import asyncio
+
+        for _ in range(LOOP_TURNS):
+            await asyncio.sleep(0)
+
     def stall(self, seconds: float) -> None:
         """This process stands still, stopped or blocked: time goes on, the server lives, and no timer of a client fires."""
         self.clock.move(seconds)
@@ -191,7 +240,7 @@ class World:
             while not done() and self._next() is not None and self.clock.read().monotonic < end:
                 self.run(min(end, self._next() or end), done)
             if not done():
-                raise RuntimeError("this call would wait for ever: nothing that is still to happen in this world can end it")
+                raise RuntimeError(WAITS_FOR_EVER)
 
     def settle(self) -> None:
         """Moves bytes until nothing is left to do at this moment."""
@@ -212,17 +261,23 @@ class World:
     def run(self, end: float, done: Callable[[], bool] = lambda: False) -> None:
         """Lets time pass until ``end``, or until ``done``."""
         self.settle()
-        while not done():
-            moment = self._next()
-            if moment is None or moment > end:
-                self.clock.move_to(end)
-                self.settle()
-                self._tick()
-                return
-            self.clock.move_to(moment)
-            self.server.tick()
+        while not done() and self._step(end):
+            pass
+
+    def _step(self, end: float) -> bool:
+        """On to the next moment at which something happens, or to ``end``: then False."""
+        self.settle()
+        moment = self._next()
+        if moment is None or moment > end:
+            self.clock.move_to(end)
             self.settle()
             self._tick()
+            return False
+        self.clock.move_to(moment)
+        self.server.tick()
+        self.settle()
+        self._tick()
+        return True
 
     def _next(self) -> float | None:
         times = [owner.engine.next_time() for owner in self._owners]
