@@ -200,7 +200,7 @@ class CacheCore(Generic[V]):
     # Recalls
 
     def _watch(self, engine: Engine) -> Future[None]:
-        """One watch for all keys, from before the first lease: no recall is missed. All that wait for its begin get a future of their own."""
+        """One watch for all keys, from before the first lease: no recall is missed. Each caller waits with a future of its own."""
         if self._begun is None:
             self._begun = engine.watches.begin(self.prefix.rstrip("/"), self._told)
             self._begun.add_done_callback(self._watch_begun)

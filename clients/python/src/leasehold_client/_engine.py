@@ -303,6 +303,8 @@ class Engine:
             self.log(INFO if held.reason.cause in ("closed", "inactive") else WARNING, held.reason.message)
         for call in held.on_end:
             call()
+        if release is not None and held.until_stopped is not None:
+            release = functools.partial(held.until_stopped, release)
         if held.callbacks and isinstance(held.reason, LeaseLost):
             for callback in held.callbacks:
                 self.later(functools.partial(callback, held.reason))

@@ -90,6 +90,7 @@ class Held:
         "tokens",
         "touched",
         "ttl",
+        "until_stopped",
     )
 
     def __init__(
@@ -127,6 +128,8 @@ class Held:
         self.parent: Held | None = None
         self.children: set[Held] | None = None
         self.notices: Notices | None = None
+        #: Passed the release of a lost lease, which it calls when the work under the lease has ended.
+        self.until_stopped: Callable[[Callable[[], object]], None] | None = None
 
     @property
     def name(self) -> str:

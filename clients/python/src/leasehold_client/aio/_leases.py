@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ._pool import Pool
     from ._registry import Registry
     from ._session import Session
+    from ._shards import Shards
     from ._slots import Slot
 
 P = ParamSpec("P")
@@ -232,6 +233,16 @@ class Leases:
         from ._cache import Cache
 
         return Cache(self, prefix, load=load, save=save, ttl=ttl, most=most)
+
+    def shards(self, name: str, *, count: int, ttl: Duration = "10s", budget: Duration | None = None, member: str | None = None) -> Shards:
+        """A fixed number of parts of a work, spread evenly over the processes that join.
+
+        ``ttl``: after a crash, the shards of a member are assigned to others this much later. ``budget``: how long the work on a shard may
+        take to end; no limit by default. ``member``: its name, that of the holder by default.
+        """
+        from ._shards import Shards
+
+        return Shards(self, name, count=count, ttl=ttl, budget=budget, member=member)
 
     def pool(self, name: str, *, match: Mapping[str, str] | None = None) -> Pool:
         """Members of which a caller takes as many as it needs: GPUs, licences, test machines."""

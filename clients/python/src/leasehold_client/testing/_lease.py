@@ -25,6 +25,8 @@ class Lease:
         self.status = "waiting"
         self.grants: dict[str, int] = {}
         self.entries: dict[str, str] = {}
+        #: Those that it gets when it is granted.
+        self.asked_entries: dict[str, str] = {}
         self.ends = 0.0
         self.recalled = False
         #: Passed on to a name: the first process of that name that claims it has it.

@@ -137,14 +137,12 @@ class MemoryServer:
         if parent:
             self._live(parent)
         self._check_entries(lease, entries)
-        lease.entries = {}
+        lease.asked_entries = entries
         self._leases[lease.id] = lease
         if parent:
             self._children.setdefault(str(parent), []).append(lease)
         if self._fits(lease):
             self._give(lease)
-            for key, value in entries.items():
-                self._attach(lease, key, value)
             return self._granted(lease)
         if "QUEUE" not in options:
             del self._leases[lease.id]
@@ -353,6 +351,8 @@ class MemoryServer:
             self._holders.setdefault(name, {})[lease.id] = lease
         told = [{"type": "granted", "lease": lease.id, "holder": lease.holder, "resource": n, "token": t} for n, t in lease.grants.items()]
         self._tell(told)
+        for key, value in lease.asked_entries.items():
+            self._attach(lease, key, value)
 
     def _granted(self, lease: Lease) -> dict[str, Any]:
         tokens = list(lease.grants.values())
