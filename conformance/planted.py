@@ -77,15 +77,15 @@ MISTAKES = [
     (
         "a cancelled wait leaves its grant behind",
         "_acquire.py",
-        "        if lease is not None:\n            self._engine.give_back(lease, self._asked.ttl)\n        if error is None:",
-        "        if error is None:",
+        "        if lease is not None:\n            self._engine.give_back(lease, self._asked.ttl)\n\n    def close",
+        "\n    def close",
         "21",
     ),
     (
         "a wait that is over keeps its place",
         "_acquire.py",
-        "        if lease is not None:\n            self._engine.give_back(lease, self._asked.ttl)\n        if error is None:",
-        "        if error is None:",
+        "        if lease is not None:\n            self._engine.give_back(lease, self._asked.ttl)\n\n    def close",
+        "\n    def close",
         "22",
     ),
     (

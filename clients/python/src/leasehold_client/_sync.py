@@ -292,7 +292,7 @@ class Leases:
         return found
 
     def history(self, resource: str) -> list[dict[str, Any]]:
-        """The last holders of a resource, and how each lease ended."""
+        """The last holders of a resource, and how each lease ended; the latest one is the last."""
         past: list[dict[str, Any]] = self._core.owner.wait(self._core.read("LEASE.HISTORY", resource))
         return past
 

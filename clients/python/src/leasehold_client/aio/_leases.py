@@ -118,7 +118,7 @@ class Leases:
         return found
 
     async def history(self, resource: str) -> list[dict[str, Any]]:
-        """The last holders of a resource, and how each lease ended."""
+        """The last holders of a resource, and how each lease ended; the latest one is the last."""
         past: list[dict[str, Any]] = await self._read("LEASE.HISTORY", resource)
         return past
 

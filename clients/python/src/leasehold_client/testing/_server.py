@@ -293,7 +293,7 @@ class MemoryServer:
         ]
 
     def _history(self, connection: Connection, words: list[str]) -> Any:
-        return self._past.get(words[1], [])[::-1]
+        return list(self._past.get(words[1], []))
 
     def _policy(self, connection: Connection, words: list[str]) -> Any:
         self._capacity[words[2]] = int(words[words.index("capacity") + 1])
