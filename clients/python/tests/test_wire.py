@@ -86,8 +86,8 @@ def test_a_grant_and_a_place_in_the_queue_are_told_apart_by_position(wire: Wire)
     assert set(granted) == {"lease", "token", "ttl", "revision"} and granted["ttl"] == 20_000
     queued = wire.acquire("wire/k", "HOLDER", "b")
     assert set(queued) == {"lease", "position", "ttl", "revision"} and queued["position"] == 0 and queued["ttl"] == 20_000
-    several = wire.acquire("wire/l")
-    assert "tokens" not in several
+    long = wire.ask("LEASE.ACQUIRE", "wire/k", "TTL", 60_000, "QUEUE")
+    assert long["position"] == 1 and long["ttl"] == 30_000  # the first term, of a waiter as well
     both = wire.ask("LEASE.ACQUIRE", "wire/m", "wire/n", "TTL", 20_000)
     assert both["tokens"] == {"wire/m": both["token"], "wire/n": both["tokens"]["wire/n"]}
 
@@ -140,14 +140,17 @@ def test_history_tells_why_a_lease_has_ended(wire: Wire) -> None:
     given_up = wire.acquire("wire/why", "HOLDER", "b")
     wire.ask("LEASE.RELEASE", given_up["lease"], "LOST", "suspend")
     passed_on = wire.acquire("wire/why", "HOLDER", "c")
-    wire.ask("LEASE.TRANSFER", passed_on["lease"], "TO", "d")
+    given = wire.ask("LEASE.TRANSFER", passed_on["lease"], "TO", "d", "STOPPED")
+    stolen = wire.ask("LEASE.ACQUIRE", "wire/why", "TTL", 20_000, "HOLDER", "e", "QUEUE", "FORCE")
+    assert "token" in stolen, stolen
     past = wire.ask("LEASE.HISTORY", "wire/why")
     assert [(each["lease"], each["cause"]) for each in past] == [
         (revoked["lease"], "revoked"),
         (given_up["lease"], "suspend"),
         (passed_on["lease"], "transferred"),
+        (given, "stolen"),
     ]
-    assert past[0]["by"] == "ann" and past[-1]["by"] == "d"
+    assert [each["by"] for each in past] == ["ann", "", "d", "e"]
 
 
 def test_a_repeated_acquire_has_the_first_answer_and_the_first_term(wire: Wire, real: Server) -> None:
