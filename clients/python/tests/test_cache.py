@@ -64,6 +64,16 @@ def test_a_write_is_seen_by_every_process_at_once(world: World) -> None:
         assert [cache.get("a") for cache in caches] == [str(number)] * 3
 
 
+def test_a_write_does_not_wait_for_readers_that_can_be_reached(world: World) -> None:
+    source = Source()
+    caches = [cache_of(world, source, name) for name in "abc"]
+    began = world.clock.read().monotonic
+    for number in range(2, 6):
+        assert len({cache.get("a") for cache in caches}) == 1
+        caches[0].write("a", str(number))
+    assert world.clock.read().monotonic - began < 0.5
+
+
 def test_a_write_waits_for_a_reader_that_cannot_be_reached_until_its_term_is_over(world: World) -> None:
     source = Source()
     a, b = cache_of(world, source, "a", ttl=60), cache_of(world, source, "b", ttl=60)

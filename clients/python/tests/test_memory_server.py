@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leasehold_client.testing import World
 
 from .test_waiting import begin
@@ -26,3 +28,11 @@ def test_a_request_that_recalls_tells_the_holders(world: World) -> None:
     begin(b, "k", recall=True)
     world.advance(1)
     assert told == ["b"]
+
+
+def test_a_callback_that_waits_in_virtual_time_is_told_so(world: World) -> None:
+    leases = world.connect()
+    leases.acquire("k", ttl=10).on_lost(lambda reason: leases.acquire("other").release())
+    world.stop_answering()
+    with pytest.warns(RuntimeWarning, match="a callback cannot wait in a World"):
+        world.advance(11)

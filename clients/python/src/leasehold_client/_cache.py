@@ -231,9 +231,12 @@ class CacheCore(Generic[V]):
             self._watched, self._begun = False, None
         if kind in ("resync", "ended", "closed"):
             return self._drop_all(engine)
-        recalled = {event.get("resource") for event in events if event.get("type") == "recalled"}
-        for key, cached in list(self._values.items()):
-            if self.prefix + key in recalled:
+        for event in events:
+            if event.get("type") != "recalled":
+                continue
+            key = str(event.get("resource", ""))[len(self.prefix) :]
+            cached = self._values.get(key)
+            if cached is not None:
                 # One whose lease is still asked for may have been granted before the recall: it is dropped as well, and loaded again.
                 self._drop_now(engine, key, cached)
 

@@ -55,6 +55,10 @@ class VirtualOwner:
 
     def wait(self, awaited: Future[T] | Ask[T]) -> T:
         future = awaited if isinstance(awaited, Future) else self.do(awaited.begin)
+        if self._world.settling and not future.done():
+            raise RuntimeError(
+                "a callback cannot wait in a World, whose time stands still meanwhile: note what happened, and act in the test"
+            )
         self._world.run_until(future.done)
         return future.result()
 
@@ -125,7 +129,7 @@ class World:
         self.silent = False
         self.losing = False
         self.reachable = True
-        self._settling = False
+        self.settling = False
 
     def connect(self, holder: str = "test", *, ttl: Duration = 30, clock_error: float = 0.005, incarnation: int | None = None) -> Leases:
         """Leases of this world: the same class as ``leasehold_client.connect`` returns."""
@@ -244,14 +248,14 @@ class World:
 
     def settle(self) -> None:
         """Moves bytes until nothing is left to do at this moment."""
-        if self._settling:
+        if self.settling:
             return
-        self._settling = True
+        self.settling = True
         try:
             while any([owner.step() for owner in self._owners]):
                 pass
         finally:
-            self._settling = False
+            self.settling = False
 
     def _tick(self) -> None:
         for owner in list(self._owners):
