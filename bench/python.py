@@ -21,9 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
-import leasehold
-import leasehold.aio
-from leasehold._resp import command
+import leasehold_client
+import leasehold_client.aio
+from leasehold_client._resp import command
 
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 TURNS, ROUNDS = int(os.environ.get("TURNS", "60")), 25
@@ -37,8 +37,8 @@ def turn(each: Callable[[int], None], first: int) -> float:
     return (time.perf_counter() - began) / ROUNDS * 1e6
 
 
-async def connected(url: str) -> leasehold.aio.Leases:
-    return leasehold.aio.connect(url, ttl=30)
+async def connected(url: str) -> leasehold_client.aio.Leases:
+    return leasehold_client.aio.connect(url, ttl=30)
 
 
 def bare_socket(url: str) -> Callable[..., bytes]:
@@ -72,7 +72,7 @@ def pairs(url: str, port: int) -> dict[str, float]:
         assert found is not None
         assert ask("LEASE.RELEASE", int(found[1])) == b"+OK\r\n"
 
-    with leasehold.connect(url, ttl=30) as leases, asyncio.Runner() as loop:
+    with leasehold_client.connect(url, ttl=30) as leases, asyncio.Runner() as loop:
 
         def ours(i: int) -> None:
             leases.acquire(f"lock/{i % 16}").release()
@@ -113,7 +113,7 @@ def clients(port: int) -> dict[str, dict[str, float]]:
         client.set(f"lock:{i % 16}", str(i), nx=True, px=30_000)
         client.evalsha(script, 1, f"lock:{i % 16}", str(i))
 
-    with leasehold.connect(url, ttl=30) as leases, asyncio.Runner() as loop:
+    with leasehold_client.connect(url, ttl=30) as leases, asyncio.Runner() as loop:
         aio = loop.run(connected(url))
         bare_aio = redis.asyncio.Redis(port=port)
 
@@ -149,7 +149,7 @@ def clients(port: int) -> dict[str, dict[str, float]]:
 
 
 def renew(url: str, count: int, seconds: float) -> dict[str, float]:
-    with leasehold.connect(url, ttl=30) as leases:
+    with leasehold_client.connect(url, ttl=30) as leases:
         with ThreadPoolExecutor(32) as threads:
             held = list(threads.map(lambda i: leases.acquire(f"kept/{i}"), range(count)))
         before = dict(leases.stats)

@@ -77,15 +77,15 @@ MISTAKES = [
     (
         "a cancelled wait leaves its grant behind",
         "_acquire.py",
-        "        if lease is not None:\n            self._engine.give_back(lease, self._asked.ttl)\n        if error is None:",
-        "        if error is None:",
+        "        if lease is not None:\n            self._engine.give_back(lease, self._asked.ttl)\n\n    def close",
+        "\n    def close",
         "21",
     ),
     (
         "a wait that is over keeps its place",
         "_acquire.py",
-        "        if lease is not None:\n            self._engine.give_back(lease, self._asked.ttl)\n        if error is None:",
-        "        if error is None:",
+        "        if lease is not None:\n            self._engine.give_back(lease, self._asked.ttl)\n\n    def close",
+        "\n    def close",
         "22",
     ),
     (
@@ -140,8 +140,8 @@ def main() -> int:
     chosen = [each for each in MISTAKES if only in each[0]]
     for mistake, file, text, replacement, scenario in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            shutil.copytree(SOURCE / "leasehold", f"{folder}/leasehold")
-            path = pathlib.Path(folder, "leasehold", file)
+            shutil.copytree(SOURCE / "leasehold_client", f"{folder}/leasehold_client")
+            path = pathlib.Path(folder, "leasehold_client", file)
             source = path.read_text()
             if source.count(text) < 1:
                 print(f"STALE    {mistake}: {file} has no such text")

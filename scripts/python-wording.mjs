@@ -7,7 +7,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 /** The file that is written. */
-export const PYTHON_SENTENCES = join(root, 'clients/python/src/leasehold/_sentences.py')
+export const PYTHON_SENTENCES = join(root, 'clients/python/src/leasehold_client/_sentences.py')
 
 /** The Python file for these templates, by reason. */
 export function pythonSentences(sentences) {

@@ -7,7 +7,7 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { homedir, tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -121,6 +121,12 @@ function endGroup(pid) {
   }
 }
 
+/** A check that runs no command. */
+function report(name, passed, shown) {
+  total[passed ? 'passed' : 'failed']++
+  console.log(`\n-- ${name}: ${passed ? 'passed' : `FAILED\n${shown}`}`)
+}
+
 /** Runs a check. It passes as often as `count` finds in its output, or once. The output is shown at its end: checks run beside each other. */
 async function check(name, command, { count = once, ...options } = {}) {
   const began = performance.now()
@@ -158,21 +164,37 @@ function skip(name, reason) {
   total.skipped++
 }
 
-/** The wheel and the sdist are built from a copy, since the build leaves files beside its sources. */
+/** The wheel and the sdist, built and installed from the clone, which stays as it is. */
 async function buildPackages(python) {
-  const copy = join(scratch, 'source')
   const out = join(scratch, 'packages')
-  cpSync(client, copy, { recursive: true, filter: path => !/(__pycache__|\.(mypy|ruff|pytest)_cache|egg-info)/.test(basename(path)) })
-  await check('build the wheel and the sdist', [python, '-m', 'build', '--no-isolation', '--outdir', out, copy])
+  const before = filesBelow(client)
+  await check('build the wheel and the sdist', [python, '-m', 'build', '--no-isolation', '--outdir', out, client])
   const files = existsSync(out) ? readdirSync(out).map(name => join(out, name)) : []
   await check('twine check', [python, '-m', 'twine', 'check', '--strict', ...files])
-  const target = join(scratch, 'installed')
   const wheel = files.find(file => file.endsWith('.whl')) ?? 'no wheel was built'
-  const install = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--no-index', '--disable-pip-version-check', '--target', target, wheel]
-  await check('install the wheel', [python, ...install])
-  const use = 'import leasehold, leasehold.aio, leasehold.fence, leasehold.testing, pathlib; p = pathlib.Path(leasehold.__file__).parent'
-  const script = `${use}; assert p.is_relative_to(${JSON.stringify(target)}) and (p / "py.typed").exists()`
-  await check('import from the wheel', [python, '-c', script], { env: { PYTHONPATH: target } })
+  const options = ['--quiet', '--no-deps', '--no-index', '--no-build-isolation', '--disable-pip-version-check']
+  for (const [name, from] of [
+    ['the wheel', wheel],
+    ['the folder', client],
+  ]) {
+    const target = join(scratch, `installed-from-${basename(from)}`)
+    await check(`install ${name}`, [python, '-m', 'pip', 'install', ...options, '--target', target, from])
+    const modules = ['leasehold_client', 'leasehold_client.aio', 'leasehold_client.fence', 'leasehold_client.testing']
+    const lines = [
+      `import ${modules.join(', ')}, importlib.metadata, pathlib`,
+      'folder = pathlib.Path(leasehold_client.__file__).parent',
+      `assert folder.is_relative_to(${JSON.stringify(target)}) and (folder / "py.typed").exists()`,
+      'assert importlib.metadata.version("leasehold-client") == leasehold_client.__version__',
+    ]
+    await check(`import from ${name}`, [python, '-c', lines.join('\n')], { env: { PYTHONPATH: target } })
+  }
+  const left = filesBelow(client).filter(file => !before.includes(file))
+  report('builds and installations leave nothing in the clone', left.length === 0, left.join('\n'))
+}
+
+/** Bytecode is left out: checks that run beside this one may write it. */
+function filesBelow(folder) {
+  return readdirSync(folder, { recursive: true }).filter(file => !/__pycache__|\.(mypy|ruff|pytest)_cache/.test(file))
 }
 
 function checksOf(version, python, tools) {

@@ -13,14 +13,14 @@ from typing import Any
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "src"
 sys.path.insert(0, os.environ.get("LEASEHOLD_CLIENT", str(SOURCE)))
 
-from leasehold._clock import Reading  # noqa: E402
-from leasehold._core import Core  # noqa: E402
-from leasehold._engine import Engine, Options  # noqa: E402
-from leasehold._errors import LeaseError  # noqa: E402
-from leasehold._future import Future  # noqa: E402
-from leasehold._handle import LeaseHandle  # noqa: E402
-from leasehold._held import Held  # noqa: E402
-from leasehold._resp import ProtocolError  # noqa: E402
+from leasehold_client._clock import Reading  # noqa: E402
+from leasehold_client._core import Core  # noqa: E402
+from leasehold_client._engine import Engine, Options  # noqa: E402
+from leasehold_client._errors import LeaseError  # noqa: E402
+from leasehold_client._future import Future  # noqa: E402
+from leasehold_client._handle import LeaseHandle  # noqa: E402
+from leasehold_client._held import Held  # noqa: E402
+from leasehold_client._resp import ProtocolError  # noqa: E402
 
 
 class DrivenClock:

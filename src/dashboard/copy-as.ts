@@ -37,7 +37,7 @@ export function snippetsFor(resource: string, origin: string): readonly Snippet[
     },
     {
       language: 'Python',
-      text: `import leasehold\n\nwith leasehold.connect("${server}") as leases:\n    with leases.request(${literal(resource)}, ttl=30) as lease:\n        pass  # write with lease.token, call lease.assert_held()`,
+      text: `import leasehold_client\n\nwith leasehold_client.connect("${server}") as leases:\n    with leases.request(${literal(resource)}, ttl=30) as lease:\n        pass  # write with lease.token, call lease.assert_held()`,
     },
   ]
 }

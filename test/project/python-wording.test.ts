@@ -42,7 +42,7 @@ describeWith([programs.python3], 'with Python', () => {
   test('both languages make the same sentence of every reason, whatever its facts', () => {
     const script = [
       'import json, sys',
-      'from leasehold._wording import sentence',
+      'from leasehold_client._wording import sentence',
       'print(json.dumps([sentence(reason, facts) for reason, facts in json.load(sys.stdin)]))',
     ].join('\n')
     const { stdout, stderr, status } = spawnSync('python3', ['-c', script], {

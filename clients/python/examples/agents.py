@@ -12,11 +12,11 @@ from __future__ import annotations
 import sys
 import urllib.request
 
-import leasehold
+import leasehold_client
 
 
 def main(reviews: int) -> None:
-    with leasehold.connect() as leases:
+    with leasehold_client.connect() as leases:
         me = leases.registry.register("planner", capabilities=["plan"], metadata={"language": "Python"})
         with me:
             reviewers = leases.registry.discover(capability="review", max_stale="1m")

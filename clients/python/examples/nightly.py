@@ -4,7 +4,7 @@
     python nightly.py                             # on as many machines as you like
 
 The report is a file with the token of its last writer in the first line, checked and written under one lock. With Postgres or Redis use the
-guards of leasehold.fence, which do this in the transaction or script that writes.
+guards of leasehold_client.fence, which do this in the transaction or script that writes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pathlib
 import sys
 import time
 
-import leasehold
+import leasehold_client
 
 REPORT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "report.txt")
 
@@ -31,14 +31,14 @@ def write(lines: list[str], token: int) -> None:
         file.seek(0)
         first = file.readline().strip()
         if first and int(first) > token:
-            raise leasehold.LeaseError("STALE", f"{REPORT} was written with the newer token {first}")
+            raise leasehold_client.LeaseError("STALE", f"{REPORT} was written with the newer token {first}")
         file.seek(0)
         file.truncate()
         file.write("\n".join([str(token), *lines]) + "\n")
 
 
 def main() -> None:
-    with leasehold.connect() as leases:
+    with leasehold_client.connect() as leases:
         lease = leases.try_acquire("jobs/nightly", ttl=30)
         if lease is None:
             print("the job runs elsewhere")

@@ -16,10 +16,10 @@ import signal
 import threading
 import time
 
-import leasehold
+import leasehold_client
 
 
-def offer(leases: leasehold.Leases, devices: list[str]) -> None:
+def offer(leases: leasehold_client.Leases, devices: list[str]) -> None:
     """Offers devices until this process is told to stop."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -31,7 +31,7 @@ def offer(leases: leasehold.Leases, devices: list[str]) -> None:
         each.release()
 
 
-def train(leases: leasehold.Leases, steps: int) -> None:
+def train(leases: leasehold_client.Leases, steps: int) -> None:
     with leases.pool("gpu", match={"model": "fake"}).take(1, wait="10m", expect="1m") as gpu:
         print(f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
         for step in range(steps):
@@ -45,7 +45,7 @@ def main() -> None:
     arguments.add_argument("--offer", help="names of devices, with commas between")
     arguments.add_argument("--steps", type=int, default=3)
     given = arguments.parse_args()
-    with leasehold.connect() as leases:
+    with leasehold_client.connect() as leases:
         if given.offer:
             offer(leases, given.offer.split(","))
         else:

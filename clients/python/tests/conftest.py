@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leasehold.testing import World
+from leasehold_client.testing import World
 
 from .socket_server import SocketServer
 

@@ -9,9 +9,9 @@ import ssl
 import threading
 from typing import Any
 
-from leasehold._clock import SystemClock
-from leasehold.testing import MemoryServer
-from leasehold.testing._connection import Connection
+from leasehold_client._clock import SystemClock
+from leasehold_client.testing import MemoryServer
+from leasehold_client.testing._connection import Connection
 
 
 class SocketServer:

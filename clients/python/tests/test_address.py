@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from leasehold import LeaseError
-from leasehold._address import parse
+from leasehold_client import LeaseError
+from leasehold_client._address import parse
 
 
 def test_a_path_is_a_unix_socket() -> None:

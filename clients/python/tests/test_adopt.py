@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold import LeaseError
-from leasehold.testing import World
-from leasehold.testing._connection import Connection
+from leasehold_client import LeaseError
+from leasehold_client.testing import World
+from leasehold_client.testing._connection import Connection
 
 
 def code_of(caught: pytest.ExceptionInfo[LeaseError]) -> str:

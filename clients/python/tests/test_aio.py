@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import leasehold.aio
-from leasehold import LeaseError
+import leasehold_client.aio
+from leasehold_client import LeaseError
 
 from .renewals import await_a_term
 from .socket_server import SocketServer
@@ -21,7 +21,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 def test_the_example_works(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases, leases.request("jobs/nightly", ttl=30, wait=300) as lease:
+        async with leasehold_client.aio.connect(server.url) as leases, leases.request("jobs/nightly", ttl=30, wait=300) as lease:
             lease.assert_held()
             assert await leases.try_acquire("jobs/nightly") is None
 
@@ -30,7 +30,7 @@ def test_the_example_works(server: SocketServer) -> None:
 
 def test_a_cancelled_wait_leaves_nothing_behind(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url, holder="a") as a, leasehold.aio.connect(server.url, holder="b") as b:
+        async with leasehold_client.aio.connect(server.url, holder="a") as a, leasehold_client.aio.connect(server.url, holder="b") as b:
             first = await a.acquire("k")
             task = asyncio.create_task(b.acquire("k"))
             while not (await a.show("k"))["queue"]:
@@ -48,7 +48,7 @@ def test_a_cancelled_wait_leaves_nothing_behind(server: SocketServer) -> None:
 
 def test_a_blocked_loop_keeps_its_lease_and_a_loss_wakes_it(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases:
+        async with leasehold_client.aio.connect(server.url) as leases:
             lease = await leases.acquire("k", ttl=3)
             await_a_term(leases, lease)
             assert lease.held
@@ -65,7 +65,7 @@ def test_a_blocked_loop_keeps_its_lease_and_a_loss_wakes_it(server: SocketServer
 
 def test_exclusive_runs_one_at_a_time(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases:
+        async with leasehold_client.aio.connect(server.url) as leases:
             inside = 0
 
             @leases.exclusive("k")
@@ -84,10 +84,10 @@ def test_exclusive_runs_one_at_a_time(server: SocketServer) -> None:
 
 def test_terms_of_office_follow_one_another(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url, holder="a") as a, leasehold.aio.connect(server.url, holder="b") as b:
+        async with leasehold_client.aio.connect(server.url, holder="a") as a, leasehold_client.aio.connect(server.url, holder="b") as b:
             tokens: list[int] = []
 
-            async def candidate(leases: leasehold.aio.Leases) -> None:
+            async def candidate(leases: leasehold_client.aio.Leases) -> None:
                 election = leases.election("office")
                 async for term in election.terms():
                     tokens.append(term.token)
@@ -102,7 +102,7 @@ def test_terms_of_office_follow_one_another(server: SocketServer) -> None:
 
 def test_a_session_takes_its_leases_with_it(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases:
+        async with leasehold_client.aio.connect(server.url) as leases:
             async with await leases.session() as session:
                 lease = await session.acquire("documents/42")
                 await session.put("presence/ann", "here")
@@ -115,7 +115,7 @@ def test_a_session_takes_its_leases_with_it(server: SocketServer) -> None:
 
 def test_instances_are_found_while_they_live(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url, holder="a") as a, leasehold.aio.connect(server.url, holder="b") as b:
+        async with leasehold_client.aio.connect(server.url, holder="a") as a, leasehold_client.aio.connect(server.url, holder="b") as b:
             found = b.registry.discover("planner")
             async with await a.registry.register("planner", address="http://10.0.0.7:8080") as me:
                 changes = found.changes()
@@ -136,7 +136,7 @@ def test_members_of_a_pool_are_taken_and_set_the_devices(server: SocketServer, m
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     async def main() -> None:
-        async with leasehold.aio.connect(server.url, holder="a") as leases:
+        async with leasehold_client.aio.connect(server.url, holder="a") as leases:
             pool = leases.pool("gpu")
             offers = [await pool.offer(f"gpu-{i}") for i in range(2)]
             async with await pool.take(2) as gpus:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import leasehold
-import leasehold.aio
-from leasehold import LeaseError
-from leasehold.testing import World
+import leasehold_client
+import leasehold_client.aio
+from leasehold_client import LeaseError
+from leasehold_client.testing import World
 
 from .server_process import Server, needs_server
 from .socket_server import SocketServer
@@ -61,7 +61,7 @@ def test_a_coroutine_runs_under_the_lease_in_virtual_time(world: World) -> None:
     assert holders == ["test", "test"] and world.server.holder_of("reports") is None
 
 
-@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+@pytest.mark.parametrize("connect", [leasehold_client.connect, leasehold_client.aio.connect])
 def test_coroutines_run_one_at_a_time_with_either_client(server: SocketServer, connect: Callable[..., Any]) -> None:
     running: list[str] = []
 
@@ -123,7 +123,7 @@ def test_an_error_of_a_coroutine_comes_through_and_releases(world: World) -> Non
 )
 def test_what_cannot_run_under_a_lease_is_refused_when_it_is_decorated(world: World, made: Any, said: str) -> None:
     core = world.connect()._core
-    for leases in (leasehold.Leases(core), leasehold.aio.Leases(core)):
+    for leases in (leasehold_client.Leases(core), leasehold_client.aio.Leases(core)):
         with pytest.raises(LeaseError, match=said) as caught:
             leases.exclusive("k")(made)
         assert caught.value.code == "INVALID"
@@ -131,7 +131,7 @@ def test_what_cannot_run_under_a_lease_is_refused_when_it_is_decorated(world: Wo
 
 
 def test_the_asyncio_client_refuses_a_function_and_takes_what_is_awaited(world: World) -> None:
-    leases = leasehold.aio.Leases(world.connect()._core)
+    leases = leasehold_client.aio.Leases(world.connect()._core)
     with pytest.raises(LeaseError, match="Write async def"):
         leases.exclusive("k")(function)  # type: ignore[arg-type]
     for awaited in (coroutine, functools.partial(coroutine), CalledLater()):
@@ -214,7 +214,7 @@ def test_a_block_of_request_begins_once(world: World) -> None:
 
 
 def test_a_task_that_is_started_in_a_block_is_inside_it(world: World) -> None:
-    leases = leasehold.aio.Leases(world.connect()._core)
+    leases = leasehold_client.aio.Leases(world.connect()._core)
 
     async def main() -> None:
         async with leases.request("k"):
@@ -240,7 +240,7 @@ def test_a_name_that_is_given_twice_is_one_name(world: World) -> None:
 def test_a_real_server_answers_the_same() -> None:
     server = Server()
     try:
-        with leasehold.connect(server.url) as leases, leases.request(["k", "k", "l"]) as lease:
+        with leasehold_client.connect(server.url) as leases, leases.request(["k", "k", "l"]) as lease:
             assert set(lease.tokens) == {"k", "l"}
             with pytest.raises(LeaseError) as caught:
                 leases.acquire("k")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from leasehold import LeaseError, fence
-from leasehold.testing import World
+from leasehold_client import LeaseError, fence
+from leasehold_client.testing import World
 
 IDLE, INTRANS, INERROR = 0, 2, 3
 

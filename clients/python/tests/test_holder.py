@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from leasehold import LeaseError, LeaseLost
-from leasehold._held import margin
-from leasehold.testing import World
+from leasehold_client import LeaseError, LeaseLost
+from leasehold_client._held import margin
+from leasehold_client.testing import World
 
 
 def asked(world: World, name: str) -> list[list[str]]:
@@ -294,7 +294,7 @@ def test_activity_renews_and_its_absence_ends(world: World) -> None:
 
 
 def test_errors_survive_pickling() -> None:
-    lost = LeaseLost("k is lost", {"cause": "stall", "ms": 5})
+    lost = LeaseLost("LOST", "k is lost", {"cause": "stall", "ms": 5})
     again = pickle.loads(pickle.dumps(lost))
     assert isinstance(again, LeaseLost) and again.cause == "stall" and again.duration == 0.005
     error = pickle.loads(pickle.dumps(LeaseError("HELD", "text", {"holder": "a"})))

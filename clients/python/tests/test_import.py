@@ -7,7 +7,7 @@ import sys
 
 #: Each takes longer to import than the package itself.
 LATER = ["asyncio", "concurrent.futures", "ipaddress", "json", "logging", "selectors", "socket", "ssl", "urllib.parse"]
-SCRIPT = "import sys; before = set(sys.modules); import leasehold; print(*sorted(set(sys.modules) - before))"
+SCRIPT = "import sys; before = set(sys.modules); import leasehold_client; print(*sorted(set(sys.modules) - before))"
 
 
 def test_an_import_does_not_load_what_only_a_connection_needs() -> None:
@@ -16,6 +16,6 @@ def test_an_import_does_not_load_what_only_a_connection_needs() -> None:
     script = f"import sys; sys.path.insert(0, {path!r}); {SCRIPT}"
     done = subprocess.run([sys.executable, "-S", "-c", script], check=True, capture_output=True, text=True, timeout=120)
     loaded = done.stdout.split()
-    assert "leasehold._core" in loaded
+    assert "leasehold_client._core" in loaded
     assert [name for name in LATER if name in loaded] == []
-    assert "leasehold._runner" not in loaded
+    assert "leasehold_client._runner" not in loaded

@@ -45,10 +45,10 @@ def test_the_checker_finds_what_a_lock_may_not_do(history: list[Call]) -> None:
 
 
 CLIENT = """
-import json, random, sys, time, leasehold
+import json, random, sys, time, leasehold_client
 url, path, seed, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 random.seed(seed)
-with open(path, "w") as out, leasehold.connect(url, ttl=30) as leases:
+with open(path, "w") as out, leasehold_client.connect(url, ttl=30) as leases:
     def note(*facts):
         print(json.dumps(facts), file=out, flush=True)
     for i in range(rounds):
@@ -58,7 +58,7 @@ with open(path, "w") as out, leasehold.connect(url, ttl=30) as leases:
                 lease = leases.try_acquire("lock")
             else:
                 lease = leases.acquire("lock", wait=60)
-        except leasehold.LeaseError as error:
+        except leasehold_client.LeaseError as error:
             note("attempt", 0, began, None if error.code == "UNKNOWN" else time.monotonic(), error.code)
             continue
         if lease is None:
@@ -74,7 +74,7 @@ with open(path, "w") as out, leasehold.connect(url, ttl=30) as leases:
         began = time.monotonic()
         try:
             lease.release()
-        except leasehold.LeaseError as error:
+        except leasehold_client.LeaseError as error:
             note("release", lease.token, began, None, error.code)
         else:
             note("release", lease.token, began, time.monotonic(), "")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-import leasehold.aio
-from leasehold._engine import Engine
-from leasehold._loop_reader import LoopReader
-from leasehold._runner import Runner
+import leasehold_client.aio
+from leasehold_client._engine import Engine
+from leasehold_client._loop_reader import LoopReader
+from leasehold_client._runner import Runner
 
 from .socket_server import SocketServer
 
@@ -23,7 +23,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 60))
 
 
-def runner_of(leases: leasehold.aio.Leases) -> Runner:
+def runner_of(leases: leasehold_client.aio.Leases) -> Runner:
     owner = leases._core.owner
     assert isinstance(owner, Runner)
     return owner
@@ -50,7 +50,7 @@ def test_the_loop_reads_the_answers_of_its_coroutines(server: SocketServer, monk
         received(engine, data)
 
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases:
+        async with leasehold_client.aio.connect(server.url) as leases:
             await (await leases.acquire("warm")).release()
             monkeypatch.setattr(Engine, "received", note)
             for i in range(20):
@@ -64,9 +64,9 @@ def test_the_loop_reads_the_answers_of_its_coroutines(server: SocketServer, monk
 
 def test_the_clients_thread_confirms_a_grant_while_the_loop_is_blocked(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url, holder="b") as b:
+        async with leasehold_client.aio.connect(server.url, holder="b") as b:
             await (await b.acquire("warm")).release()
-            with leasehold.connect(server.url, holder="a") as a:
+            with leasehold_client.connect(server.url, holder="a") as a:
                 first = a.acquire("k")
                 waiting = asyncio.create_task(b.acquire("k"))
                 while not a.show("k")["queue"]:
@@ -84,7 +84,7 @@ def test_the_clients_thread_confirms_a_grant_while_the_loop_is_blocked(server: S
 
 def test_a_connection_that_breaks_leaves_no_copy_behind(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases:
+        async with leasehold_client.aio.connect(server.url) as leases:
             runner = runner_of(leases)
             await (await leases.acquire("warm")).release()  # connected from here on
             lease = await leases.acquire("k")
@@ -102,7 +102,7 @@ def test_a_connection_that_breaks_leaves_no_copy_behind(server: SocketServer) ->
 
 
 def test_a_client_goes_from_loop_to_loop(server: SocketServer) -> None:
-    leases = leasehold.aio.connect(server.url)
+    leases = leasehold_client.aio.connect(server.url)
     runner = runner_of(leases)
 
     async def once() -> None:
@@ -113,7 +113,7 @@ def test_a_client_goes_from_loop_to_loop(server: SocketServer) -> None:
     # Loops that were closed have forgotten their readers.
     block_until(lambda: len(copies(runner)) <= 1)
     # The loop that reads is gone: closing does not wait for it.
-    held: list[leasehold.aio.Lease] = []
+    held: list[leasehold_client.aio.Lease] = []
 
     async def keep() -> None:
         held.append(await leases.acquire("kept"))
@@ -124,7 +124,7 @@ def test_a_client_goes_from_loop_to_loop(server: SocketServer) -> None:
 
 
 def test_loops_on_two_threads_share_a_client(server: SocketServer) -> None:
-    leases = leasehold.aio.connect(server.url)
+    leases = leasehold_client.aio.connect(server.url)
     total = [0]
 
     async def work() -> None:
@@ -152,7 +152,7 @@ def test_a_loop_that_watches_no_files_leaves_reading_to_the_clients_thread(serve
 
         with monkeypatch.context() as patched:
             patched.setattr(loop, "add_reader", refuse)
-            async with leasehold.aio.connect(server.url) as leases:
+            async with leasehold_client.aio.connect(server.url) as leases:
                 for _ in range(3):
                     await (await leases.acquire("k")).release()
                 assert copies(runner_of(leases)) == []
@@ -164,7 +164,7 @@ def test_a_loop_that_watches_no_files_leaves_reading_to_the_clients_thread(serve
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_closes_its_copies(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases:
+        async with leasehold_client.aio.connect(server.url) as leases:
             await (await leases.acquire("warm")).release()  # connected from here on
             lease = await leases.acquire("k")
             runner = runner_of(leases)
@@ -180,7 +180,7 @@ def test_a_forked_child_closes_its_copies(server: SocketServer) -> None:
 
 
 def test_an_answer_for_a_loop_that_was_closed_is_no_defect(server: SocketServer) -> None:
-    leases = leasehold.aio.connect(server.url, holder="b")
+    leases = leasehold_client.aio.connect(server.url, holder="b")
 
     async def use() -> None:
         await (await leases.acquire("warm")).release()
@@ -188,7 +188,7 @@ def test_an_answer_for_a_loop_that_was_closed_is_no_defect(server: SocketServer)
     async def wait() -> None:
         await leases.acquire("k", wait=60)
 
-    with leasehold.connect(server.url, holder="a") as a:
+    with leasehold_client.connect(server.url, holder="a") as a:
         first = a.acquire("k")
         loop = asyncio.new_event_loop()
         loop.run_until_complete(use())
@@ -207,7 +207,7 @@ def test_an_answer_for_a_loop_that_was_closed_is_no_defect(server: SocketServer)
 
 def test_the_event_of_a_loss_may_first_be_asked_for_on_another_thread(server: SocketServer) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases:
+        async with leasehold_client.aio.connect(server.url) as leases:
             lease = await leases.acquire("k", ttl=1)
             event = await asyncio.to_thread(lambda: lease.lost)
             waiting = asyncio.create_task(event.wait())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold import LeaseLost
-from leasehold.testing import World
+from leasehold_client import LeaseLost
+from leasehold_client.testing import World
 
 
 def test_a_lease_in_jeopardy_is_reported_once_while_there_is_time_to_stop(world: World) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from leasehold import LeaseError
-from leasehold._errors import LeaseLost
-from leasehold._received import received_error
-from leasehold._wording import plain_sentence, sentence
+from leasehold_client import LeaseError
+from leasehold_client._errors import LeaseLost
+from leasehold_client._received import received_error
+from leasehold_client._wording import plain_sentence, sentence
 
 
 def test_a_known_reason_gives_the_sentence_of_this_client() -> None:
@@ -66,7 +66,7 @@ def test_facts_that_are_too_large_too_many_or_of_another_type_are_left_out() -> 
 def test_the_reason_survives_pickling() -> None:
     for error in (
         LeaseError("HELD", "k", {"a": 1}, reason="held"),
-        LeaseLost("k", {"cause": "stall"}, reason="x"),
+        LeaseLost("LOST", "k", {"cause": "stall"}, reason="x"),
         LeaseError("GONE", "k"),
     ):
         copy = pickle.loads(pickle.dumps(error))

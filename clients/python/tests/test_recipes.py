@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from leasehold import LeaseError, LeaseLost, fence
-from leasehold._directory import ListedInstance, choose
-from leasehold._flow import Flow
-from leasehold._future import Future
-from leasehold.election import Election
-from leasehold.testing import World
+from leasehold_client import LeaseError, LeaseLost, fence
+from leasehold_client._directory import ListedInstance, choose
+from leasehold_client._flow import Flow
+from leasehold_client._future import Future
+from leasehold_client.election import Election
+from leasehold_client.testing import World
 
 
 def test_a_leader_that_loses_its_office_is_told_before_another_is_elected(world: World) -> None:

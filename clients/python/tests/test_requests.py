@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold import LeaseError
-from leasehold._engine import Engine, Options
-from leasehold._resp import ProtocolError
-from leasehold._timers import Timers
-from leasehold.testing import ManualClock, World
-from leasehold.testing._connection import encode
+from leasehold_client import LeaseError
+from leasehold_client._engine import Engine, Options
+from leasehold_client._resp import ProtocolError
+from leasehold_client._timers import Timers
+from leasehold_client.testing import ManualClock, World
+from leasehold_client.testing._connection import encode
 
 from .test_waiting import begin
 
@@ -25,7 +25,7 @@ def ready(engine: Engine) -> None:
 
 
 def sent(engine: Engine) -> list[list[str]]:
-    from leasehold.testing import MemoryServer
+    from leasehold_client.testing import MemoryServer
 
     server = MemoryServer(ManualClock())
     connection = server.connect()
@@ -87,7 +87,7 @@ def test_an_answer_slower_than_the_ttl_is_no_lease() -> None:
     clock = ManualClock()
     engine = Engine(Options("h"), clock)
     ready(engine)
-    core_future = engine.acquire(__import__("leasehold._acquire", fromlist=["x"]).AcquireRequest(("k",), 2.0))
+    core_future = engine.acquire(__import__("leasehold_client._acquire", fromlist=["x"]).AcquireRequest(("k",), 2.0))
     assert sent(engine)[0][0] == "LEASE.ACQUIRE"
     clock.move(3)
     engine.received(encode({"lease": 7, "token": 8, "ttl": 2000, "revision": 1}))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from leasehold._errors import LeaseError
-from leasehold._resp import MAX_DEPTH, Decoder, ProtocolError, Push, command
-from leasehold.testing._connection import encode
+from leasehold_client._errors import LeaseError
+from leasehold_client._resp import MAX_DEPTH, Decoder, ProtocolError, Push, command
+from leasehold_client.testing._connection import encode
 
 
 def decode(data: bytes) -> list[Any]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import leasehold
-from leasehold import LeaseError, Ttl
-from leasehold.testing import World
+import leasehold_client
+from leasehold_client import LeaseError, Ttl
+from leasehold_client.testing import World
 
 from .server_process import Server, needs_server
 
@@ -93,14 +93,14 @@ def test_reuse_needs_names(world: World) -> None:
     with pytest.raises(LeaseError, match="reuse needs resources"):
         leases.acquire(["a", "b"], any=1, reuse=True)
     with pytest.raises(LeaseError):
-        leasehold.connect("leasehold://127.0.0.1:1", incarnation=0)
+        leasehold_client.connect("leasehold://127.0.0.1:1", incarnation=0)
 
 
 @needs_server
 def test_a_real_server_adjusts_a_ttl_and_knows_its_holder_again() -> None:
     server = Server()
     try:
-        with leasehold.connect(server.url, holder="reporter") as leases:
+        with leasehold_client.connect(server.url, holder="reporter") as leases:
             core = leases._core
             core.owner.wait(core.do(lambda engine: engine.call("LEASE.POLICY", "SET", "jobs", "ttlMin", "5000", "ttlMax", "20000")))
             lease = leases.acquire("jobs/a", ttl=Ttl("1m", min="1s"))
@@ -111,7 +111,7 @@ def test_a_real_server_adjusts_a_ttl_and_knows_its_holder_again() -> None:
             assert caught.value.code == "INVALID" and "no ttl fits" in caught.value.message
             again = leases.acquire("jobs/a", ttl=Ttl("1m", min="1s"), reuse=True)
             assert (again.id, again.token) == (lease.id, lease.token)
-            with leasehold.connect(server.url, holder="reporter", incarnation=leases.incarnation) as following:
+            with leasehold_client.connect(server.url, holder="reporter", incarnation=leases.incarnation) as following:
                 taken = following.acquire("jobs/a", ttl=20, reuse=True)
                 assert (taken.id, taken.token) == (lease.id, lease.token)
                 taken.release()

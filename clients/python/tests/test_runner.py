@@ -17,10 +17,10 @@ import warnings
 
 import pytest
 
-import leasehold
-from leasehold import LeaseError, _runner
-from leasehold._engine import Engine
-from leasehold._runner import Runner
+import leasehold_client
+from leasehold_client import LeaseError, _runner
+from leasehold_client._engine import Engine
+from leasehold_client._runner import Runner
 
 from .bounds import EVENT_TIMEOUT
 from .renewals import await_a_term
@@ -28,14 +28,14 @@ from .socket_server import SocketServer
 
 
 def test_the_example_of_the_readme_works(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases, leases.request("jobs/nightly", ttl=30, wait=300) as lease:
+    with leasehold_client.connect(server.url) as leases, leases.request("jobs/nightly", ttl=30, wait=300) as lease:
         assert lease.token > 0
         lease.assert_held()
         assert leases.try_acquire("jobs/nightly") is None
 
 
 def test_a_waiting_thread_is_granted(server: SocketServer) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="b") as b:
         first = a.acquire("k")
         got: list[int] = []
         thread = threading.Thread(target=lambda: got.append(b.acquire("k", wait=10).token))
@@ -48,14 +48,14 @@ def test_a_waiting_thread_is_granted(server: SocketServer) -> None:
 
 
 def test_a_lease_is_renewed_while_its_thread_is_busy(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases, leases.acquire("k", ttl=3) as lease:
+    with leasehold_client.connect(server.url) as leases, leases.acquire("k", ttl=3) as lease:
         await_a_term(leases, lease)
         assert lease.held
 
 
 def test_a_loss_sets_the_event_and_calls_back(server: SocketServer) -> None:
     told: list[LeaseError] = []
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         lease = leases.acquire("k", ttl=0.5)
         lease.on_lost(told.append)
         server.silent = True
@@ -70,7 +70,7 @@ def test_a_loss_sets_the_event_and_calls_back(server: SocketServer) -> None:
 
 def test_a_callback_that_blocks_does_not_stop_renewals(server: SocketServer) -> None:
     over = threading.Event()
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         kept = leases.acquire("kept", ttl=3)
         lost = leases.acquire("lost", ttl=3)
         lost.on_lost(lambda error: void(over.wait(60)))
@@ -86,7 +86,7 @@ def void(value: object) -> None:
 
 
 def test_a_callback_that_fails_is_a_warning(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases, warnings.catch_warnings(record=True) as caught:
+    with leasehold_client.connect(server.url) as leases, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lease = leases.acquire("k", ttl=0.6)
         lease.on_lost(lambda error: void(1 / 0))
@@ -98,7 +98,7 @@ def test_a_callback_that_fails_is_a_warning(server: SocketServer) -> None:
 
 
 def test_a_connection_that_breaks_is_made_again(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases, leases.acquire("k", ttl=5) as lease:
+    with leasehold_client.connect(server.url) as leases, leases.acquire("k", ttl=5) as lease:
         server.cut()
         assert leases.show("k")["grants"][0]["lease"] == lease.id
         assert lease.held and leases.stats["connections"] == 2
@@ -106,7 +106,7 @@ def test_a_connection_that_breaks_is_made_again(server: SocketServer) -> None:
 
 def test_an_unreachable_server_is_told_at_once_with_what_was_tried() -> None:
     began = time.monotonic()
-    with leasehold.connect("leasehold://127.0.0.1:1,127.0.0.1:2") as leases, pytest.raises(LeaseError) as caught:
+    with leasehold_client.connect("leasehold://127.0.0.1:1,127.0.0.1:2") as leases, pytest.raises(LeaseError) as caught:
         leases.acquire("k")
     assert caught.value.code == "UNAVAILABLE" and time.monotonic() - began < 5
     assert "127.0.0.1:1" in caught.value.message and "127.0.0.1:2" in caught.value.message
@@ -126,7 +126,7 @@ def test_a_peer_that_speaks_http_is_told_as_such() -> None:
                 peer.close()
 
     threading.Thread(target=serve, daemon=True).start()
-    with leasehold.connect(f"leasehold://127.0.0.1:{listener.getsockname()[1]}") as leases, pytest.raises(LeaseError) as caught:
+    with leasehold_client.connect(f"leasehold://127.0.0.1:{listener.getsockname()[1]}") as leases, pytest.raises(LeaseError) as caught:
         leases.acquire("k")
     listener.close()
     assert "does not speak as a server of ours" in caught.value.message
@@ -135,7 +135,7 @@ def test_a_peer_that_speaks_http_is_told_as_such() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_is_refused_and_does_not_disturb_its_parent(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases, leases.acquire("k", ttl=5) as lease:
+    with leasehold_client.connect(server.url) as leases, leases.acquire("k", ttl=5) as lease:
         child = os.fork()
         if child == 0:
             code = 1
@@ -158,8 +158,8 @@ def test_a_forked_child_is_refused_and_does_not_disturb_its_parent(server: Socke
 
 
 EXIT = """
-import leasehold, sys
-leases = leasehold.connect(sys.argv[1])
+import leasehold_client, sys
+leases = leasehold_client.connect(sys.argv[1])
 lease = leases.acquire("k", ttl=60)
 print("held", flush=True)
 {rest}
@@ -187,7 +187,7 @@ def test_the_interpreter_exits_although_the_server_is_silent(server: SocketServe
 
 
 def test_a_lease_to_which_no_reference_is_left_is_held_until_its_client_is_closed(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         leases.acquire("k", ttl=60)
         gc.collect()
         leases.show("k")  # what a finalizer would have sent was answered before
@@ -196,7 +196,7 @@ def test_a_lease_to_which_no_reference_is_left_is_held_until_its_client_is_close
 
 
 def test_many_threads_share_one_client(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         total = [0]
 
         def work() -> None:
@@ -215,7 +215,7 @@ def test_many_threads_share_one_client(server: SocketServer) -> None:
 
 
 def test_calls_are_answered_while_another_thread_waits_and_reads(server: SocketServer) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="b") as b:
         held = a.acquire("k")
         b.acquire("warm").release()
         granted: list[int] = []
@@ -234,7 +234,7 @@ def test_calls_are_answered_while_another_thread_waits_and_reads(server: SocketS
 
 
 def test_a_caller_that_reads_and_stands_still_delays_no_renewal(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         lease = leases.acquire("k", ttl=3)
         runner = leases._core.owner
         assert isinstance(runner, Runner)
@@ -249,7 +249,7 @@ def test_a_caller_that_reads_and_stands_still_delays_no_renewal(server: SocketSe
 
 
 def test_posted_work_runs_before_a_later_call(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         runner, order = leases._core.owner, []
         assert isinstance(runner, Runner)
         with runner._lock:  # the client's thread cannot run it meanwhile
@@ -266,7 +266,7 @@ def test_the_thread_of_the_caller_reads_its_answer(server: SocketServer, monkeyp
         readers.add(threading.get_ident())
         received(engine, data)
 
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         leases.acquire("warm").release()
         monkeypatch.setattr(Engine, "received", note)
         for i in range(20):
@@ -286,7 +286,7 @@ def test_a_defect_in_an_answer_is_a_warning_and_a_new_connection(server: SocketS
         monkeypatch.setattr(Engine, "received", received)
         raise KeyError("a defect")
 
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         leases.acquire("warm").release()
         monkeypatch.setattr(Engine, "received", fail_once)
         with pytest.warns(RuntimeWarning, match="a defect"), leases.acquire("k") as lease:
@@ -294,15 +294,15 @@ def test_a_defect_in_an_answer_is_a_warning_and_a_new_connection(server: SocketS
 
 
 STOPPED = """
-import leasehold, sys, time
-with leasehold.connect(sys.argv[1]) as leases:
+import leasehold_client, sys, time
+with leasehold_client.connect(sys.argv[1]) as leases:
     lease = leases.acquire("k", ttl=1)
     print("held", flush=True)
     sys.stdin.readline()
     print(lease.held, flush=True)
     try:
         lease.assert_held()
-    except leasehold.LeaseLost as error:
+    except leasehold_client.LeaseLost as error:
         print(error.cause, error.duration > 1, lease.lost.wait(120), flush=True)
 """
 
@@ -323,14 +323,14 @@ def test_a_process_that_was_stopped_learns_of_its_loss_when_it_goes_on(server: S
 
 
 LOCKED = """
-import ctypes, leasehold, sys
-with leasehold.connect(sys.argv[1]) as leases:
+import ctypes, leasehold_client, sys
+with leasehold_client.connect(sys.argv[1]) as leases:
     lease = leases.acquire("k", ttl=1)
     ctypes.PyDLL(None).usleep(2_500_000)  # a call that does not let go of the interpreter lock
     print(lease.held, flush=True)
     try:
         lease.assert_held()
-    except leasehold.LeaseLost as error:
+    except leasehold_client.LeaseLost as error:
         print(error.cause, error.duration > 1, lease.lost.wait(120), flush=True)
 """
 
@@ -352,16 +352,16 @@ def test_tls_with_an_authority_of_its_own(tmp_path: pathlib.Path) -> None:
     context.load_cert_chain(certificate, key)
     server = SocketServer(context)
     try:
-        with leasehold.connect(f"{server.url}?ca={certificate}") as leases:
+        with leasehold_client.connect(f"{server.url}?ca={certificate}") as leases:
             held = [leases.acquire(f"k/{i}", ttl=3) for i in range(50)]
             await_a_term(leases, *held)
             assert all(lease.held for lease in held)
             for lease in held:
                 lease.release()
-        with leasehold.connect(server.url) as leases, pytest.raises(LeaseError) as caught:
+        with leasehold_client.connect(server.url) as leases, pytest.raises(LeaseError) as caught:
             leases.acquire("k")
         assert caught.value.code == "UNAVAILABLE" and "certificate" in caught.value.message.lower()
-        with leasehold.connect(server.url.replace("leaseholds", "leasehold")) as leases, pytest.raises(LeaseError) as caught:
+        with leasehold_client.connect(server.url.replace("leaseholds", "leasehold")) as leases, pytest.raises(LeaseError) as caught:
             leases.acquire("k", wait=2)
         assert caught.value.code == "UNAVAILABLE"
     finally:

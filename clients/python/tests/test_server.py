@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import leasehold
-import leasehold.aio
-from leasehold import LeaseError
+import leasehold_client
+import leasehold_client.aio
+from leasehold_client import LeaseError
 
 from .bounds import EVENT_TIMEOUT
 from .renewals import await_a_term
@@ -33,12 +33,12 @@ def server() -> Iterator[Server]:
 
 
 def test_acquire_wait_and_release(server: Server) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="b") as b:
         places: list[int] = []
         with a.request("jobs/nightly", ttl=30) as first:
             assert b.try_acquire("jobs/nightly") is None
             assert a.show("jobs/nightly")["grants"][0]["holder"] == "a"
-            got: list[leasehold.Lease] = []
+            got: list[leasehold_client.Lease] = []
             thread = threading.Thread(target=lambda: got.append(b.acquire("jobs/nightly", wait=20, on_wait=places.append)))
             thread.start()
             while not a.show("jobs/nightly")["queue"]:
@@ -50,12 +50,12 @@ def test_acquire_wait_and_release(server: Server) -> None:
 
 
 def test_a_broken_lease_is_lost_at_once_or_after_the_given_time(server: Server) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="operator") as operator:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="operator") as operator:
         later, now = a.acquire("break/later", ttl=3), a.acquire("break/now", ttl=3)
         operator.break_("break/later", after="20s")
         operator.break_("break/now")
         assert now.lost.wait(20)
-        with pytest.raises(leasehold.LeaseLost, match="operator"):
+        with pytest.raises(leasehold_client.LeaseLost, match="operator"):
             now.assert_held()
         assert later.held
         operator.break_("break/later", after=0.05)
@@ -64,7 +64,10 @@ def test_a_broken_lease_is_lost_at_once_or_after_the_given_time(server: Server) 
 
 def test_revoke_ends_leases_by_number_holder_or_prefix(server: Server) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url, holder="a") as a, leasehold.aio.connect(server.url, holder="operator") as operator:
+        async with (
+            leasehold_client.aio.connect(server.url, holder="a") as a,
+            leasehold_client.aio.connect(server.url, holder="operator") as operator,
+        ):
             by_lease, by_holder, by_prefix = [await a.acquire(f"revoke/{name}", ttl=3) for name in "xyz"]
             await operator.revoke(lease=by_lease.id)
             await operator.revoke(prefix="revoke/z")
@@ -81,7 +84,7 @@ def test_revoke_ends_leases_by_number_holder_or_prefix(server: Server) -> None:
 
 
 def test_errors_have_the_codes_of_the_server(server: Server) -> None:
-    with leasehold.connect(server.url) as leases:
+    with leasehold_client.connect(server.url) as leases:
         with pytest.raises(LeaseError) as caught:
             leases.acquire("k", ttl="2d")
         assert caught.value.code == "INVALID"
@@ -95,7 +98,7 @@ def test_errors_have_the_codes_of_the_server(server: Server) -> None:
 
 
 def test_a_lease_survives_the_loss_of_its_connection_and_a_stall_of_the_server(server: Server) -> None:
-    with leasehold.connect(server.url) as leases, leases.acquire("stalled", ttl=6) as lease:
+    with leasehold_client.connect(server.url) as leases, leases.acquire("stalled", ttl=6) as lease:
         server.signal(signal.SIGSTOP)
         try:
             time.sleep(1.5)
@@ -107,7 +110,7 @@ def test_a_lease_survives_the_loss_of_its_connection_and_a_stall_of_the_server(s
 
 
 def test_watch_election_session_registry_and_pool(server: Server) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="b") as b:
         with a.watch("watched") as events:
             with b.acquire("watched/k"):
                 assert next(events)[0]["type"] == "granted"
@@ -140,7 +143,7 @@ def test_watch_election_session_registry_and_pool(server: Server) -> None:
 
 def test_asyncio(server: Server) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases, leasehold.aio.connect(server.url) as others:
+        async with leasehold_client.aio.connect(server.url) as leases, leasehold_client.aio.connect(server.url) as others:
             async with leases.request("aio", ttl=5) as lease:
                 lease.assert_held()
                 task = asyncio.create_task(others.acquire("aio"))
@@ -158,9 +161,9 @@ def test_asyncio(server: Server) -> None:
 
 
 COUNTER = """
-import pathlib, sys, leasehold
+import pathlib, sys, leasehold_client
 path = pathlib.Path(sys.argv[2])
-with leasehold.connect(sys.argv[1], ttl=10) as leases:
+with leasehold_client.connect(sys.argv[1], ttl=10) as leases:
     for _ in range(int(sys.argv[3])):
         with leases.request("counter", wait=120) as lease:
             highest, count = map(int, path.read_text().split())
@@ -189,9 +192,9 @@ def test_processes_lose_no_update_while_the_server_is_killed(tmp_path: pathlib.P
 
 
 def test_a_waiter_gets_a_lease_that_is_passed_on_to_it_and_learns_of_recalls(server: Server) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="b") as b:
         first = a.acquire("passed-on", ttl=30)
-        got: list[leasehold.Lease] = []
+        got: list[leasehold_client.Lease] = []
         thread = threading.Thread(target=lambda: got.append(b.acquire("passed-on", wait=60, recall=True)))
         assert not first.recalled.is_set()
         thread.start()
@@ -203,22 +206,22 @@ def test_a_waiter_gets_a_lease_that_is_passed_on_to_it_and_learns_of_recalls(ser
 
 
 def test_a_process_that_goes_on_with_its_former_incarnation_adopts_what_it_had_claimed(server: Server) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="crew") as former:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="crew") as former:
         number = a.acquire("claimed", ttl=30).transfer("crew")
         lease = former.adopt(number)
-        with leasehold.connect(server.url, holder="crew", incarnation=former.incarnation) as following:
+        with leasehold_client.connect(server.url, holder="crew", incarnation=former.incarnation) as following:
             assert following.adopt(number).token == lease.token
 
 
 def test_a_process_takes_over_what_was_passed_on_to_its_name(server: Server) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="crew") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="crew") as b:
         first = a.acquire("adopted", ttl=30)
         number = first.transfer("crew")
         with b.adopt(number) as lease:
             assert lease.token > first.token and lease.remaining() > 25
 
             async def refused() -> str:
-                async with leasehold.aio.connect(server.url, holder="crew") as c:
+                async with leasehold_client.aio.connect(server.url, holder="crew") as c:
                     with pytest.raises(LeaseError) as caught:
                         await c.adopt(number)
                     return caught.value.code
@@ -227,7 +230,7 @@ def test_a_process_takes_over_what_was_passed_on_to_its_name(server: Server) -> 
             again = lease.transfer("crew")
 
         async def adopted() -> int:
-            async with leasehold.aio.connect(server.url, holder="crew") as c, await c.adopt(again) as last:
+            async with leasehold_client.aio.connect(server.url, holder="crew") as c, await c.adopt(again) as last:
                 assert last.held
                 return last.token
 
@@ -236,7 +239,7 @@ def test_a_process_takes_over_what_was_passed_on_to_its_name(server: Server) -> 
 
 def test_several_instances_and_services(server: Server) -> None:
     instances: list[dict[str, object]] = [{"service": "web", "generation": 2}, {"service": "metrics", "status": "warning"}]
-    with leasehold.connect(server.url) as leases, leases.registry.register_all(instances):
+    with leasehold_client.connect(server.url) as leases, leases.registry.register_all(instances):
         found = {each["service"]: each["instances"] for each in leases.registry.services()}
         assert (found["web"], found["metrics"]) == (1, 1)
         assert {each.service for each in leases.registry.discover().list()} >= {"web", "metrics"}
@@ -245,7 +248,7 @@ def test_several_instances_and_services(server: Server) -> None:
 def test_a_unix_socket(tmp_path: pathlib.Path) -> None:
     server = Server(options=["--socket", str(tmp_path / "leases.sock")])
     try:
-        with leasehold.connect(f"leasehold://{tmp_path}/leases.sock") as leases, leases.acquire("k") as lease:
+        with leasehold_client.connect(f"leasehold://{tmp_path}/leases.sock") as leases, leases.acquire("k") as lease:
             assert lease.held
     finally:
         server.kill()
@@ -281,9 +284,12 @@ def test_a_client_certificate(tmp_path: pathlib.Path) -> None:
     server = Server(options=options)
     try:
         url = f"leaseholds://localhost:{server.port}?ca={files['ca.pem']}"
-        with leasehold.connect(f"{url}&cert={files['client.pem']}&key={files['client.key']}") as leases, leases.acquire("k") as lease:
+        with (
+            leasehold_client.connect(f"{url}&cert={files['client.pem']}&key={files['client.key']}") as leases,
+            leases.acquire("k") as lease,
+        ):
             assert lease.held
-        with leasehold.connect(url) as strangers, pytest.raises(LeaseError) as caught:
+        with leasehold_client.connect(url) as strangers, pytest.raises(LeaseError) as caught:
             strangers.try_acquire("k")
         assert caught.value.code == "UNAVAILABLE"
     finally:
@@ -291,7 +297,7 @@ def test_a_client_certificate(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_taker_that_waits_gets_a_member_that_is_offered_meanwhile(server: Server) -> None:
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="b") as b:
         pool = a.pool("machines")
         offers = [pool.offer("m-0")]
         with pool.take(1):

@@ -12,8 +12,8 @@ from types import FrameType
 
 import pytest
 
-import leasehold
-from leasehold._signals import SignalsHeldBack
+import leasehold_client
+from leasehold_client._signals import SignalsHeldBack
 
 from .socket_server import SocketServer
 
@@ -72,7 +72,7 @@ def test_interrupts_at_any_moment_lose_no_answer_and_leave_no_lease_behind(raisi
     server = SocketServer()
     interrupted = 0
     try:
-        with leasehold.connect(server.url) as leases:
+        with leasehold_client.connect(server.url) as leases:
             leases.acquire("warm").release()
             for i in range(250):
                 try:
@@ -97,7 +97,7 @@ def test_interrupts_at_any_moment_lose_no_answer_and_leave_no_lease_behind(raisi
 
 def test_an_answer_that_is_read_in_a_signal_handler_ends_the_call_that_was_interrupted() -> None:
     server = SocketServer()
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="b") as b:
         held = a.acquire("k")
 
         def handle(number: int, frame: FrameType | None) -> None:
@@ -120,7 +120,7 @@ def test_an_answer_that_is_read_in_a_signal_handler_ends_the_call_that_was_inter
 def test_a_call_in_a_signal_handler_is_answered_during_another_call() -> None:
     server = SocketServer()
     shown: list[str] = []
-    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+    with leasehold_client.connect(server.url, holder="a") as a, leasehold_client.connect(server.url, holder="b") as b:
         held = a.acquire("k")
 
         def handle(number: int, frame: FrameType | None) -> None:

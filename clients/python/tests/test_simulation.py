@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from leasehold._future import Future
-from leasehold._handle import LeaseHandle
-from leasehold._held import Held
-from leasehold._sync import Leases
-from leasehold.testing import World
+from leasehold_client._future import Future
+from leasehold_client._handle import LeaseHandle
+from leasehold_client._held import Held
+from leasehold_client._sync import Leases
+from leasehold_client.testing import World
 
 from .test_waiting import begin
 

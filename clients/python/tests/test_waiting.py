@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold import LeaseError
-from leasehold._future import Cancelled, Future
-from leasehold._held import Held
-from leasehold._sync import Leases
-from leasehold.testing import World
+from leasehold_client import LeaseError
+from leasehold_client._future import Cancelled, Future
+from leasehold_client._held import Held
+from leasehold_client._sync import Leases
+from leasehold_client.testing import World
 
 
 def begin(leases: Leases, name: str, **options: object) -> Future[Held]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from leasehold import LeaseError
-from leasehold.testing import World
+from leasehold_client import LeaseError
+from leasehold_client.testing import World
 
 
 def types(revision: list[dict[str, Any]]) -> list[str]:
