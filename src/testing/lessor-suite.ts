@@ -9,9 +9,9 @@
  * The suite uses lessors only through their contract, and lets time pass only through the fixture. With a manual clock that takes no time,
  * with a real one a few seconds.
  */
-import type { Lessor } from '../lessor.ts'
 import { closingCases } from './lessor-suite/closing.ts'
 import { entriesCases } from './lessor-suite/entries.ts'
+import type { LessorFixture } from './lessor-suite/fixture.ts'
 import { leasesCases } from './lessor-suite/leases.ts'
 import { type LessorCases, LessorLog } from './lessor-suite/lessor-log.ts'
 import { malformedCases } from './lessor-suite/malformed.ts'
@@ -24,21 +24,7 @@ import { timeCases } from './lessor-suite/time.ts'
 import { watchingCases } from './lessor-suite/watching.ts'
 import type { SuiteCase } from './suite-case.ts'
 
-/** One fresh, empty log. */
-export interface LessorFixture extends AsyncDisposable {
-  /** Opens one more lessor on the log, as another process would. The suite closes it. */
-  lessor(): Promise<Lessor>
-  /** Lets this much time pass for every lessor, and timers that expire meanwhile fire. */
-  advance(ms: number): Promise<void>
-  /** Only one lessor can be open at a time: the suite uses it for both parts. */
-  readonly alone?: boolean
-  /** How late a lapse may be, in ms. Default: 200. */
-  readonly late?: number
-  /** The number of events kept for watches that resume. If given, the suite also tests what happens beyond it. */
-  readonly keeps?: number
-  /** Restarts what is behind the lessors. Left out: closing them all does that. */
-  restart?(): Promise<void>
-}
+export type { LessorFixture } from './lessor-suite/fixture.ts'
 
 const cases: LessorCases = {
   ...leasesCases,

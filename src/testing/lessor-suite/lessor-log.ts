@@ -2,9 +2,9 @@
 import type { EventType } from '../../kernel/event.ts'
 import { propose } from '../../lessor/propose.ts'
 import type { Lessor } from '../../lessor.ts'
-import type { LessorFixture } from '../lessor-suite.ts'
 import { within } from '../suite-case.ts'
 import { acquire, done, granted, policy, queued } from './expectations.ts'
+import type { LessorFixture } from './fixture.ts'
 import { Watcher } from './watcher.ts'
 
 /** Cases by their sentences. */

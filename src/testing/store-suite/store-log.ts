@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { LeaseError } from '../../errors.ts'
 import { type Position, START, type Store } from '../../store.ts'
-import type { LinkFailure, StoreFixture } from '../store-suite.ts'
+import type { LinkFailure, StoreFixture } from './fixture.ts'
 import { failureOf, readAll, texts } from './records.ts'
 
 /** Cases by their sentences. */
