@@ -1,29 +1,50 @@
 import { defineConfig } from 'vitest/config'
 import { EVENT_TIMEOUT, QUICK_TIMEOUT, TEST_TIMEOUT } from './test/support/bounds.ts'
-import { innerTests, quickTests, sharingTests } from './test/support/quick-tests.ts'
+import { BUILT, builtSource } from './test/support/built-source.ts'
+import { innerTests, quickTests, replacingTests, sharingTests } from './test/support/quick-tests.ts'
 
 /** The groups of `npm test` and `npm run test:quick` (scripts/test.mjs), each by its own process of Vitest. Without the variable, every test can be named. */
 const group = process.env.LEASEHOLD_TEST
 const everything = 'test/**/*.test.ts'
 const clients = 'test/face/**/*.test.ts'
+/** The source as it was built, for all groups of `npm test`. */
+const plugins = ['inner', 'outer', 'clients'].includes(group ?? '') ? builtSource() : []
 
 const groups: Readonly<Record<string, { readonly include: string[] }>> = {
   inner: { include: innerTests() },
-  clients: { include: [clients] },
   programs: { include: ['test/support/install-programs.ts'] },
   installation: { include: ['test/support/install-clients.ts'] },
   quick: { include: quickTests() },
 }
-/** Tests with processes and sockets: those that can share loaded modules, and the others, in one run. */
-const outer = [
-  { extends: true as const, test: { name: 'sharing', include: sharingTests(), isolate: false } },
-  { extends: true as const, test: { name: 'alone', include: [everything], exclude: [clients, ...innerTests(), ...sharingTests()] } },
-]
+
+/** Tests with processes and sockets, in one run: those that can share loaded modules, the others, and those that need the source. */
+function projectsOf(isMember: (path: string) => boolean, rest: { readonly include: string[]; readonly exclude: string[] }) {
+  const [sharing, replacing] = [sharingTests().filter(isMember), replacingTests().filter(isMember)]
+  const alone = { include: rest.include, exclude: [...rest.exclude, ...innerTests(), ...sharing, ...replacing] }
+  return [
+    { extends: true as const, plugins, test: { name: 'sharing', include: sharing, isolate: false } },
+    { extends: true as const, plugins, test: { name: 'alone', ...alone } },
+    ...(replacing.length > 0 ? [{ extends: true as const, test: { name: 'replacing', include: replacing } }] : []),
+  ]
+}
+
+const isClient = (path: string) => path.startsWith('test/face/')
+const projects: Readonly<Record<string, ReturnType<typeof projectsOf>>> = {
+  outer: projectsOf(path => !isClient(path), { include: [everything], exclude: [clients] }),
+  clients: projectsOf(isClient, { include: [clients], exclude: [] }),
+}
 const computes = group === 'inner' || group === 'quick'
 
+function files() {
+  if (group === undefined) return { include: [everything] }
+  return group in projects ? { projects: projects[group]! } : groups[group]
+}
+
 export default defineConfig({
+  ...(group === 'inner' && { plugins }),
   test: {
-    ...(group === undefined ? { include: [everything] } : group === 'outer' ? { projects: outer } : groups[group]),
+    ...files(),
+    server: { deps: { external: [BUILT] } },
     setupFiles: ['test/support/property-seed.ts', ...(group === 'quick' ? ['test/support/quick.ts'] : [])],
     pool: 'forks',
     // Half of the time of tests that only compute would go into loading the same modules for each file.

@@ -1,4 +1,5 @@
 // `npm run build`: compiles the package into dist/ and bundles its dashboard, compiles the simulator and the conformance suite into .sim/, and removes outputs whose source is gone.
+// `--stale` builds only what is older than its source, `--package` only the package. `--noCheck` leaves the check of types to `npm run types`.
 // The scripts use only Node's built-in modules, because they must run in a bare clone. Progress goes to stderr: stdout belongs to the program that follows.
 
 import { spawnSync } from 'node:child_process'
@@ -108,7 +109,8 @@ function compile(project) {
   if (outputs(project).some(([, output]) => !existsSync(output))) rmSync(record, { force: true })
   const compiler = join(root, 'node_modules/typescript/bin/tsc')
   const began = new Date()
-  const args = ['-p', project.config, '--incremental', '--tsBuildInfoFile', record, ...(project.options ?? [])]
+  const options = new Set([...(project.options ?? []), ...(process.argv.includes('--noCheck') ? ['--noCheck'] : [])])
+  const args = ['-p', project.config, '--incremental', '--tsBuildInfoFile', record, ...options]
   if (!run(process.execPath, [compiler, ...args])) return false
   for (const [source, output] of outputs(project)) if (source.endsWith('.ts') && existsSync(output)) utimesSync(output, began, began)
   return true

@@ -210,7 +210,7 @@ function checksOf(version, python, tools) {
   return [
     { name: 'ruff check', run: () => ruff('check') },
     { name: 'ruff format', run: () => ruff('format', '--check') },
-    { name: 'mypy', run: () => check('mypy --strict', [tools, '-m', 'mypy', '--cache-dir', join(scratch, 'mypy')], { cwd: client }) },
+    { name: 'mypy', run: () => check('mypy --strict', [tools, '-m', 'mypy', '--cache-dir', join(cache, 'mypy')], { cwd: client }) },
     { name: 'packages', run: () => buildPackages(tools) },
     {
       name: 'conformance of the Python client',

@@ -35,11 +35,10 @@ const EVERYWHERE = PROFILES.filter(
 const SEEDS = 60
 /** A seed takes about a second. After this many ms it counts as hung: the mistake may have caused an endless loop. */
 const HUNG = 600_000
-/**
- * Flags of Node for a process that lives two seconds: a large young generation, and the fast compilers only. Optimized code would not be used for long enough
- * to repay its compilation.
- */
-export const SHORT_RUN = ['--min-semi-space-size=32', '--max-semi-space-size=64', '--no-opt', '--sparkplug']
+/** Flags of Node for a simulation: most objects are short-lived, so it gets a large young generation. */
+const LONG_RUN = ['--min-semi-space-size=32', '--max-semi-space-size=64']
+/** For a process that lives two seconds, the fast compilers only. Optimized code would not be used for long enough to repay its compilation. */
+export const SHORT_RUN = [...LONG_RUN, '--no-opt', '--sparkplug']
 
 export interface SearchOptions {
   /** Part of the names of the mistakes to search for. */
@@ -147,7 +146,9 @@ function copyBuild(folder: string, built = BUILT): string {
 /** The invariant that one world violates; CRASH or HUNG if the run does not finish. */
 function violated(main: string, { profile, seed }: Place): Promise<string | undefined> {
   return new Promise(resolve => {
-    const args = [...SHORT_RUN, main, '--json', '--seed', String(seed), '--profile', profile]
+    // The directed world plays every pair, one after another.
+    const flags = profile === 'directed' ? LONG_RUN : SHORT_RUN
+    const args = [...flags, main, '--json', '--seed', String(seed), '--profile', profile]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] })
     let hung = false
     const stop = systemClock.after(

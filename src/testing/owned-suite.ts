@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict'
 import { LeaseError } from '../errors.ts'
 import { type LogRecord, type Position, START, type Store } from '../store.ts'
-import type { SuiteCase } from './store-suite.ts'
+import type { SuiteCase } from './suite-case.ts'
 
 /** One fresh, empty log, and the accidents that the suite can cause. */
 export interface OwnedFixture extends AsyncDisposable {

@@ -12,6 +12,11 @@ const build = (await import(new URL('../../scripts/build.mjs', import.meta.url).
   projectsFor(file: string): readonly Project[]
 }
 
+/** Returns whether an output of the package is missing or older than its source. */
+export function isBuildStale(): boolean {
+  return build.projectsFor('dist/').some(build.isStale)
+}
+
 /** Throws if an output of the package is missing or older than its source. */
 export function requireFreshBuild(projects: readonly Project[] = build.projectsFor('dist/')): void {
   for (const project of projects)

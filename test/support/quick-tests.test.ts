@@ -23,7 +23,14 @@ test('the inner tests of npm test have every quick test that replaces no modules
 
 test('tests that share modules beside processes are no inner tests, replace no modules and measure nothing of their process', () => {
   const sharing = sharingTests()
-  expect(sharing).toEqual(expect.arrayContaining(['test/server/http/lease-routes.test.ts', 'test/cli/command/run.test.ts']))
+  expect(sharing).toEqual(
+    expect.arrayContaining([
+      'test/server/http/lease-routes.test.ts',
+      'test/cli/command/run.test.ts',
+      'test/face/redis/clients.test.ts',
+      'test/project/readme.test.ts',
+    ]),
+  )
   const alone = ['test/server/hostile-cost.test.ts', 'test/server/http/fuzz.test.ts', 'test/replica/next-rules.test.ts']
   const inner = new Set(innerTests())
   expect(sharing.filter(path => inner.has(path) || alone.includes(path))).toEqual([])

@@ -18,23 +18,6 @@ const OUTSIDE = /^(node:(child_process|cluster|dgram|http|http2|https|net|tls)|p
 
 /** A test that replaces modules would replace them for the tests after it in the same process. */
 const REPLACES_MODULES = /\bvi\.(mock|doMock|resetModules)\(/
-/** Folders of tests with processes and sockets that can share loaded modules too. */
-const SHARING_FOLDERS = [
-  'cli',
-  'connect',
-  'dashboard',
-  'demo',
-  'findings',
-  'guard',
-  'holder',
-  'mcp',
-  'ops',
-  'recipe',
-  'replica',
-  'server',
-  'store',
-  'wire',
-]
 /** Such a test does this to its process, or measures this of it: the tests before and after it in the same process would be noticed. */
 const NEEDS_OWN_PROCESS = /--expose-gc|Error\.stackTraceLimit|\b(cpuUsage|memoryUsage)\b|process\.on\('(unhandledRejection|worker)'/
 
@@ -50,6 +33,13 @@ export function quickTests(): string[] {
   return testsWithin(FOLDERS).filter(path => !(relative('test', path) in SLOW))
 }
 
+/** The paths of the tests that replace modules of the source, relative to the root of the repository. They need the source: a module of the build cannot be replaced. */
+export function replacingTests(): string[] {
+  return testFiles()
+    .map(path => join('test', path))
+    .filter(path => REPLACES_MODULES.test(readFileSync(join(root, path), 'utf8')))
+}
+
 /** The paths of all tests that only compute and can share loaded modules with others, relative to the root of the repository. */
 export function innerTests(): string[] {
   return testsWithin([...FOLDERS, ...MORE_FOLDERS]).filter(path => !REPLACES_MODULES.test(readFileSync(join(root, path), 'utf8')))
@@ -62,7 +52,6 @@ export function innerTests(): string[] {
 export function sharingTests(): string[] {
   const inner = new Set(innerTests())
   return testFiles()
-    .filter(path => SHARING_FOLDERS.includes(path.split('/')[0]!))
     .map(path => join('test', path))
     .filter(path => !inner.has(path))
     .filter(path => {
