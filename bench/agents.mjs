@@ -1,7 +1,7 @@
 // Agents: what a claim through MCP adds to the time of its lease, and what 500 quiet agents with five claims each cost one server.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -10,6 +10,7 @@ import { Client } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
 import { Agent } from '../dist/agent/index.js'
 import { connect } from '../dist/index.js'
+import { cpuOf } from './cpu.mjs'
 import { endsWithRun } from './engine.mjs'
 import { atMost, median } from './row.mjs'
 
@@ -24,13 +25,6 @@ async function timed(rounds, work) {
     times.push(performance.now() - began)
   }
   return median(times)
-}
-
-/** CPU time of a process, in ms, by /proc. */
-function cpuOf(pid) {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
-  const [, , , , , , , , , , , user, system] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  return (Number(user) + Number(system)) * 10
 }
 
 export async function agents(report, { quick }) {

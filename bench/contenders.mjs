@@ -57,7 +57,8 @@ export const peers = {
 async function opened({ name, engine: kind, open }, options) {
   if (!running.has(kind)) console.error(`starting ${name}`)
   try {
-    return { ...(await open(await engine(kind, options))), name }
+    const server = await engine(kind, options)
+    return { pids: server.pids, ...(await open(server)), name }
   } catch (error) {
     return { name, failed: oneLine(error?.message ?? error), [Symbol.asyncDispose]: async () => {} }
   }

@@ -70,7 +70,7 @@ export async function start(program, args, { cwd, answers, signal = 'SIGTERM', .
     await new Promise(resolve => setTimeout(resolve, 25))
   }
   return {
-    pid: child.pid,
+    pids: [child.pid],
     async [Symbol.asyncDispose]() {
       child.kill(signal)
       await ended

@@ -3,7 +3,7 @@ import { engine } from './contenders.mjs'
 import { startServer } from './leasehold.mjs'
 import { throughput, using } from './measure.mjs'
 import { redlock } from './peers/redis.mjs'
-import { inRounds } from './rounds.mjs'
+import { inRounds, perSecond } from './rounds.mjs'
 import { atLeast } from './row.mjs'
 
 const LANES = [1, 64]
@@ -12,12 +12,14 @@ const LANES = [1, 64]
 export async function compareFace(report, { name, want, face, peer, settings: { rounds, forSeconds } }) {
   for (const inFlight of LANES) {
     const measure = lock =>
-      throughput(
-        async (lane, i) => {
-          const key = `bench/${lane}/${i % 16}`
-          await lock.release(key, await lock.acquire(key))
-        },
-        { inFlight, forSeconds, warmUp: 0 },
+      perSecond(() =>
+        throughput(
+          async (lane, i) => {
+            const key = `bench/${lane}/${i % 16}`
+            await lock.release(key, await lock.acquire(key))
+          },
+          { inFlight, forSeconds, warmUp: 0 },
+        ),
       )
     const figures = await inRounds(face, [{ ...peer, want }], { rounds, measure })
     report({ name: `${name}, ${inFlight} at a time`, unit: 'pairs/s', ...figures })
@@ -31,9 +33,9 @@ export async function faceRedis(report, settings) {
       using(redlock(running), peer =>
         compareFace(report, {
           name: 'Redis face: durable lock and unlock through redlock',
-          want: atLeast(1),
-          face,
-          peer: { ...peer, name: 'Redis, fsync always' },
+          want: atLeast(0.6),
+          face: { ...face, pids: server.pids },
+          peer: { ...peer, pids: running.pids, name: 'Redis, fsync always' },
           settings,
         }),
       ),

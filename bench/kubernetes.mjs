@@ -1,10 +1,10 @@
 // Benchmark of the Kubernetes face: 10,000 node Leases that are renewed every 10 seconds, as kubelets do, with protobuf bodies. What it costs is the share of one core
 // that the server uses, beside the share for as many requests that do nothing.
-import { readFileSync } from 'node:fs'
 import { Agent, request } from 'node:http'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { cpuOf } from './cpu.mjs'
 import { folder, freePort, start } from './engine.mjs'
 import { percentile, seconds } from './measure.mjs'
 import { atMost } from './row.mjs'
@@ -36,7 +36,7 @@ export async function kubernetes(report, { quick }) {
     answers: async () => (await ask('GET', '/healthz')).status === 200,
   })
   try {
-    await measured(report, ask, server.pid, quick ? { nodes: 2_000, forSeconds: 3 } : { nodes: 10_000, forSeconds: 30 })
+    await measured(report, ask, server.pids[0], quick ? { nodes: 2_000, forSeconds: 3 } : { nodes: 10_000, forSeconds: 30 })
   } finally {
     agent.destroy()
     await server[Symbol.asyncDispose]()
@@ -107,13 +107,7 @@ async function shareOf(pid, work) {
   const used = cpuOf(pid)
   const began = seconds()
   await work()
-  return ((cpuOf(pid) - used) / (seconds() - began)) * 100
-}
-
-/** Seconds of processor time that a process has used. */
-function cpuOf(pid) {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ')
-  return (Number(fields[11]) + Number(fields[12])) / 100
+  return (cpuOf(pid) - used) / (seconds() - began) / 10
 }
 
 async function inLanes(count, each) {

@@ -33,6 +33,7 @@ export async function startServer({ faces = '', flags = ['--max-semi-space-size=
     port,
     url,
     pid: child.pid,
+    pids: [child.pid],
     connect: () => RemoteLessor.open(serverAddressOf(url)),
     figures: () => ask('figures'),
     inUse: () => ask('in use'),

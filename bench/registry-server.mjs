@@ -4,11 +4,11 @@
 // It measures the heartbeats of a whole ttl and waits for an outage of 90 seconds, so it takes minutes. A quick run has fewer instances and a short outage.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
 import { Agent, request } from 'node:http'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { cpuOf } from './cpu.mjs'
 import { endsWithRun, folder, freePort, start } from './engine.mjs'
 import { percentile, seconds } from './measure.mjs'
 import { atMost } from './row.mjs'
@@ -27,7 +27,7 @@ async function serve(cwd, port) {
   const running = await start(process.execPath, [program, ...args], { cwd, answers })
   return {
     ask,
-    pid: running.pid,
+    pids: running.pids,
     async [Symbol.asyncDispose]() {
       agent.destroy()
       await running[Symbol.asyncDispose]()
@@ -77,14 +77,6 @@ async function inLanes(count, lanes, each) {
       while (next < count) await each(next++)
     }),
   )
-}
-
-/** CPU seconds that a process and its threads have used. */
-function cpuOf(pid) {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    .replace(/^.*\) /s, '')
-    .split(' ')
-  return (Number(fields[11]) + Number(fields[12])) / 100
 }
 
 /** Sends the heartbeats of `count` instances, each twice per ttl, evenly spread, until it is stopped. */
@@ -205,10 +197,10 @@ async function many(report, { quick }) {
     report({ name: `PUT ${said} instances, 64 connections`, unit: 'instances/s', value: instances / (seconds() - began) })
     await sleep(quick ? 1e3 : 5e3) // until the backlog is done
     Object.assign(kept.seen, { gone: 0, batches: 0 })
-    const used = cpuOf(server.pid)
+    const used = cpuOf(server.pids[0])
     began = seconds()
     await sleep((quick ? TTL / 6 : TTL) * 1e3)
-    const share = ((cpuOf(server.pid) - used) / (seconds() - began)) * 100
+    const share = (cpuOf(server.pids[0]) - used) / (seconds() - began) / 10
     const name = `${said} instances of ttl 30 s, heartbeats in batches of 100`
     report({ name: `${name}: of one core`, unit: '%', value: share, want: atMost(60) })
     report({ name: `${name}: sent`, unit: 'beats/s', value: (kept.seen.batches * BATCH) / (seconds() - began) })

@@ -31,11 +31,13 @@ export function verdict(want, reached) {
  * - `name`, `unit`
  * - `rounds`, or `value` if there was one round: what Leasehold did. `failed`: why it could not be measured.
  * - `want`: what is wanted of the value.
- * - `peers`: each `{ name, rounds or value, failed, want, beside, about }`. Its ratio is Leasehold's median divided by the peer's. `beside` holds Leasehold's rounds
- *   next to those of this peer, if it did more rounds than the peer. `about` says which version, client and settings.
+ * - `cpu`: the processor time of the server for an operation in each round, in µs.
+ * - `peers`: each `{ name, rounds or value, failed, want, beside, about, cpu }`. Its ratio is Leasehold's median divided by the peer's. `beside` holds Leasehold's
+ *   rounds next to those of this peer, if it did more rounds than the peer. `about` says which version, client and settings. Where the processor time of both
+ *   servers is known, it decides whether the ratio that is wanted was reached: it changes less with the disk and with other work on the machine.
  */
-export function rowOf({ name, unit, value, rounds = value === undefined ? [] : [value], failed, want, peers = [] }) {
-  const ours = figureOf(rounds, failed)
+export function rowOf({ name, unit, value, rounds = value === undefined ? [] : [value], cpu = [], failed, want, peers = [] }) {
+  const ours = { ...figureOf(rounds, failed), ...cpuOf(cpu) }
   return {
     name,
     unit,
@@ -52,16 +54,28 @@ function figureOf(rounds, failed) {
   return spreadOf(rounds)
 }
 
-function peerOf({ name, about, value, rounds = value === undefined ? [] : [value], failed, want, beside }, ours) {
-  const figure = figureOf(rounds, failed)
+function cpuOf(rounds) {
+  return rounds.length === 0 || !rounds.every(Number.isFinite) ? {} : { cpu: median(rounds) }
+}
+
+/** How much processor time both take, divided so that it is compared with what is wanted of the ratio: more is better for rates, less for times. */
+function cpuRatioOf({ cpu: ours }, { cpu: theirs }, want) {
+  if (ours === undefined || theirs === undefined || ours === 0 || theirs === 0) return undefined
+  return want?.atMost === undefined ? theirs / ours : ours / theirs
+}
+
+function peerOf({ name, about, value, rounds = value === undefined ? [] : [value], failed, want, beside, cpu = [] }, ours) {
+  const figure = { ...figureOf(rounds, failed), ...cpuOf(cpu) }
   const measured = figure.failed === undefined && ours.failed === undefined
   const ratio = measured ? (beside === undefined || beside.length === 0 ? ours.median : median(beside)) / figure.median : undefined
+  const cpuRatio = cpuRatioOf(ours, figure, want)
   return {
     name,
     ...(about !== undefined && { about }),
     ...figure,
     ...(ratio !== undefined && { ratio }),
-    ...(want !== undefined && { want, verdict: measured ? verdict(want, ratio) : 'not measured' }),
+    ...(measured && cpuRatio !== undefined && { cpuRatio }),
+    ...(want !== undefined && { want, verdict: measured ? verdict(want, cpuRatio ?? ratio) : 'not measured' }),
   }
 }
 
@@ -96,10 +110,11 @@ export function linesOf(row) {
 
 function line(name, figure, unit) {
   if (figure.failed !== undefined) return `${name.padEnd(NAME)} not measured: ${oneLine(figure.failed)}`
-  const { want, ratio } = figure
+  const { want, ratio, cpu, cpuRatio } = figure
   const compared = ratio === undefined ? '' : `  ours is ${shownRatio(ratio)}`
+  const used = cpu === undefined ? '' : `  CPU ${shown(cpu)} µs${cpuRatio === undefined ? '' : ` (${shownRatio(cpuRatio)})`}`
   const wanted = want === undefined ? '' : `  wanted ${shownWant(want, ratio === undefined ? '' : ' ×')}: ${figure.verdict.toUpperCase()}`
-  return `${name.padEnd(NAME)} ${shown(figure.median).padStart(VALUE)} ${unit.padEnd(12)} ${shownSpread(figure).padEnd(SPREAD)}${compared}${wanted}`.trimEnd()
+  return `${name.padEnd(NAME)} ${shown(figure.median).padStart(VALUE)} ${unit.padEnd(12)} ${shownSpread(figure).padEnd(SPREAD)}${compared}${used}${wanted}`.trimEnd()
 }
 
 /** The first line that says something, bounded: an engine may print pages. */

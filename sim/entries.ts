@@ -1,6 +1,7 @@
 /** Checks S7 and S18 for entries: no holder takes the entry of another, and an entry ends only with its own lease. */
 import type { Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
+import { processOf } from '../src/kernel/rule/attach.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import type { LogView } from './log-view.ts'
 import type { World } from './world.ts'
@@ -19,8 +20,8 @@ export class EntryChecker {
   follow(events: readonly Event[]): void {
     for (const { type, key, lease } of events) {
       if (key === undefined) continue
-      const holder = findLease(this.#log.state, lease)?.holder
-      if (type === 'put' && holder !== undefined) this.#holders.set(key, { name: holder.name, incarnation: holder.incarnation })
+      const writer = findLease(this.#log.state, lease)
+      if (type === 'put' && writer !== undefined) this.#holders.set(key, processOf(writer))
       if (type === 'deleted') this.#holders.delete(key)
     }
   }
@@ -29,23 +30,22 @@ export class EntryChecker {
   claimed(lease: number): void {
     const taken = findLease(this.#log.state, lease)
     if (taken === undefined) return
-    const { name, incarnation } = taken.holder
-    for (const key of taken.extras?.entries ?? []) this.#holders.set(key, { name, incarnation })
+    for (const key of taken.extras?.entries ?? []) this.#holders.set(key, processOf(taken))
   }
 
   /** The log lost records: the rest is replayed, after the contents with which the log began. */
   lose(): void {
     this.#holders.clear()
-    for (const { key, lease } of this.#log.state.entries.values())
-      this.#holders.set(key, { name: lease.holder.name, incarnation: lease.holder.incarnation })
+    for (const { key, lease } of this.#log.state.entries.values()) this.#holders.set(key, processOf(lease))
   }
 
   /** `events`: those of the same command. */
   judgePut({ key, lease }: Event, events: readonly Event[]): void {
     // In one revision an entry may end with its lease, and another waiter bring it again.
     const known = events.some(event => event.type === 'deleted' && event.key === key) ? undefined : this.#holders.get(key!)
-    const holder = findLease(this.#log.state, lease)?.holder
-    if (known === undefined || holder === undefined) return
+    const writer = findLease(this.#log.state, lease)
+    if (known === undefined || writer === undefined) return
+    const holder = processOf(writer)
     if (known.name !== holder.name) this.#world.violate('S7', `${holder.name} took the entry ${key} from ${known.name}`)
     else if (known.incarnation > holder.incarnation)
       this.#world.violate('S18', `incarnation ${holder.incarnation} of ${holder.name} wrote ${key} over incarnation ${known.incarnation}`)

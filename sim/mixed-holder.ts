@@ -267,7 +267,7 @@ export class MixedHolder {
     held.stop()
     this.#site.referee.givenUp.add(held.lease)
     const waiter = [...this.#site.referee.state.leases.values()].find(({ holder }) => holder.name === to)
-    const named = waiter !== undefined && this.#dice.chance(0.3) ? { incarnation: waiter.holder.incarnation } : {}
+    const named = waiter !== undefined && this.#dice.chance(0.3) ? { incarnation: waiter.incarnation } : {}
     const outcome = await this.#propose({ kind: 'transfer', lease: held.lease, to, stopped: true, ...named })
     if (outcome.kind === 'done' && outcome.id !== undefined) board.offer(to, outcome.id)
   }

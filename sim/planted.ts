@@ -60,8 +60,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'two grants get the same token',
     file: 'src/kernel/rule/queue.js',
-    find: 'token: state.nextToken++',
-    put: 'token: state.nextToken',
+    find: 'want.units, state.nextToken++',
+    put: 'want.units, state.nextToken',
     expected: ['S3'],
   },
   {
@@ -326,7 +326,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a process that was replaced registers over its successor (Curator 604)',
     file: 'src/kernel/rule/attach.js',
-    find: 'if (mine && owner.incarnation > holder.incarnation)',
+    find: 'if (mine && incarnation > holder.incarnation)',
     put: 'if (false)',
     expected: ['S18'],
     profiles: ['restless', 'moving'],
@@ -371,8 +371,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a lapse is proposed too soon',
     file: 'src/replica/countdowns.js',
-    find: 'timerOf(countdown.lease, countdown.slot)?.duration ?? 0',
-    put: '(timerOf(countdown.lease, countdown.slot)?.duration ?? 0) * 0.5',
+    find: 'termOf(countdown)?.term ?? this.timerOf(countdown)?.duration ?? 0',
+    put: '(termOf(countdown)?.term ?? this.timerOf(countdown)?.duration ?? 0) * 0.5',
     expected: ['S4', 'S1'],
   },
   {
@@ -402,7 +402,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'an owner renews a lease in memory while it ends it',
     file: 'src/replica/timekeeper.js',
-    find: 'countdown.busy !== 0 || !lease.confirmed',
+    find: 'lease.busy !== 0 || !lease.confirmed',
     put: '!lease.confirmed',
     expected: ['S4', 'S1'],
     profiles: ['owned', 'moving'],

@@ -42,6 +42,12 @@ export interface Lessor extends AsyncDisposable {
   submit(command: Command, options: ProposeOptions, completion: Completion): void
 
   /**
+   * Replicas only: renews a lease for `key` at once if nothing has to be written for it, and returns its term. Undefined: `submit` the renewal instead, which
+   * checks and answers everything else.
+   */
+  renewAtOnce?(lease: number, key: number): number | undefined
+
+  /**
    * Replicas only, before a request that does not wait: stays until the leases of holders that seem to be dead have ended, as this process may be the only one
    * that counts their time. Returns at once if a living holder stands in the way. Throws `UNCONFIRMED` after `limit` ms, else after that term or 30 s.
    */

@@ -47,7 +47,12 @@ export async function startEtcd(size, { quick = false } = {}) {
       return start(program, args, { cwd, answers: () => healthy(port), signal: 'SIGKILL' })
     }),
   )
-  return { ports, version, [Symbol.asyncDispose]: () => Promise.all(running.map(member => member[Symbol.asyncDispose]())) }
+  return {
+    ports,
+    version,
+    pids: running.flatMap(({ pids }) => pids),
+    [Symbol.asyncDispose]: () => Promise.all(running.map(member => member[Symbol.asyncDispose]())),
+  }
 }
 
 async function etcd3Client({ ports, version }) {

@@ -112,6 +112,10 @@ export class RelocatingLessor implements Lessor {
     })
   }
 
+  renewAtOnce(lease: number, key: number): number | undefined {
+    return this.#here.renewAtOnce?.(lease, key)
+  }
+
   async confirm(command: Acquire, options: { readonly limit?: number; readonly signal: AbortSignal }): Promise<void> {
     await this.#here.confirm?.(command, options)
   }

@@ -10,9 +10,12 @@ import { Answers } from './state/answers.ts'
 import type { Durations } from './state/durations.ts'
 import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
+import type { LeaseState, Resource } from './state/lease-state.ts'
 import { LeaseTable } from './state/lease-table.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
+
+export type { Grant, LeaseState, Resource } from './state/lease-state.ts'
 
 /**
  * The newest rules version this code knows. It must not touch a state of a newer version.
@@ -58,16 +61,9 @@ export const QUIET = 0
 
 export interface Holder {
   readonly name: string
-  readonly incarnation: number
+  /** The incarnation, or OWN_INCARNATION: then that of each lease is its id. Read `LeaseState.incarnation` instead. */
+  readonly process: number
   leases: number
-}
-
-export interface Grant {
-  readonly lease: LeaseState
-  readonly resource: Resource
-  readonly units: number
-  readonly shared: boolean
-  readonly token: number
 }
 
 export interface Timer {
@@ -142,45 +138,6 @@ export interface PoolClaim {
   notice: number
   /** Derived, of a waiter. */
   shape: PoolShape | undefined
-}
-
-export interface LeaseState {
-  readonly id: number
-  holder: Holder
-  key: number
-  ttl: number
-  status: Status
-  /** Renewed at least once since it was granted. */
-  confirmed: boolean
-  /** The running duration of TERM. */
-  term: number
-  /** Changes whenever TERM is restarted. */
-  epoch: number
-  /** The run of the log in which this epoch began. */
-  run: number
-  /** TERM had run for so many ms before the present run began, or when a mark was written. */
-  aged: number
-  grants: Grant[]
-  since: number
-  extras: LeaseExtras | undefined
-  /** Belongs to the timekeeper of this replica; not part of the state. */
-  alarm: unknown
-}
-
-export interface Resource {
-  readonly name: string
-  /** In the order of their tokens. */
-  grants: Grant[]
-  used: number
-  sharers: number
-  /** By rank, then by id. Every queue has the same order, so two waiters for the same two resources never block each other. */
-  queue: LeaseState[]
-  /** True if it is listed in `State.freed`. */
-  freed: boolean
-  /** Derived: how many of `grants`, from the front, are frozen or already have a HOLD timer. See `pressHolders` in rule/queue.ts. */
-  pressed: number
-  /** Derived: the member of a pool that this is. */
-  member: PoolMember | undefined
 }
 
 /** An entry `pool/NAME/MEMBER`: the resource `NAME/MEMBER` is given out to those that ask the pool NAME. */
@@ -351,6 +308,8 @@ export interface State {
   /** By their numbers after `origin`. */
   leases: LeaseTable<LeaseState>
   readonly resources: Map<string, Resource>
+  /** Derived: how many of the grants of a resource, from the front, are frozen or already have a HOLD timer, unless none. See rule/queue.ts. */
+  readonly pressed: Map<Resource, number>
   readonly entries: Map<string, Attached>
   /** The entries that belong to no lease. No key is both here and in `entries`. */
   readonly free: FreeEntries
@@ -430,6 +389,7 @@ export function createState(wall = 0, rules = RULES): State {
     floor: undefined,
     leases: new LeaseTable(),
     resources: new Map(),
+    pressed: new Map(),
     entries: new Map(),
     free: new FreeEntries(),
     tree: new PrefixTree(),

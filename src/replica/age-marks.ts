@@ -8,7 +8,7 @@ import type { Aged, Command } from '../kernel/command.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId } from '../kernel/state/timers.ts'
 import { CAP, type LeaseState, SLOTS, type Slot, type State } from '../kernel/state.ts'
-import type { Countdowns } from './countdowns.ts'
+import { type Countdowns, leaseOf } from './countdowns.ts'
 import type { Outbox } from './outbox.ts'
 
 /** The least time between two marks of one timer, in ms. */
@@ -85,7 +85,7 @@ export class AgeMarks {
     for (let slot = CAP as Slot; slot < SLOTS; slot++) {
       const timer = timers[slot]
       const countdown = this.#countdowns.of(lease, slot)
-      if (timer === undefined || countdown?.epoch !== timer.epoch) continue
+      if (timer === undefined || countdown?.counted !== timer.epoch) continue
       const ms = Math.floor(now - countdown.zero)
       if (ms <= agedOf(state, timer)) continue
       // Under an owner, timers that its run found age by the marks for all.
@@ -109,9 +109,10 @@ export class AgeMarks {
     const marks: Aged['marks'][number][] = []
     for (const countdown of countdowns) {
       const ms = Math.floor(now - countdown.zero)
-      const isExact = !ages || (countdown.lease !== undefined && this.confirming.has(countdown.lease))
+      const lease = leaseOf(countdown)
+      const isExact = !ages || (lease !== undefined && this.confirming.has(lease))
       if (countdown.busy !== 0 || ms - countdowns.knownAge(countdown) < (isExact ? 1 : MARK_STEP)) continue
-      marks.push({ timer: countdowns.idOf(countdown), epoch: countdown.epoch, ms })
+      marks.push({ timer: countdowns.idOf(countdown), epoch: countdown.counted, ms })
       if (marks.length === MAX_LAST_MARKS) break
     }
     for (let at = 0; at < marks.length; at += MAX_MARKS) this.#write({ kind: 'aged', marks: marks.slice(at, at + MAX_MARKS) })

@@ -1,38 +1,67 @@
 /** The countdowns of one replica: one for each running timer of the state, and when to look at each of them again. */
 
+import type { TermCountdown } from '../kernel/state/lease-state.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, QUIET, type Slot, type State, TERM, type Timer } from '../kernel/state.ts'
-import { TimerWheel, type WheelAlarm } from './timer-wheel.ts'
+import { TimerWheel } from './timer-wheel.ts'
 
-export interface Countdown extends WheelAlarm {
+/**
+ * What is counted of a timer. That of a TERM is kept in its lease: a renewal should touch as little memory as possible.
+ *
+ * - `counted`: the epoch of the timer that is counted; 0: none.
+ * - `zero`: when the timer began to run, on the timekeeper's time. Within an epoch it only moves back. Whole milliseconds, rounded to the late side: a small
+ *   integer is stored in place, a fraction on the heap.
+ * - `busy`: the pending proposal about this timer; 0 when there is none. Until that very proposal is settled, renewals go through the log. An older proposal that
+ *   settles late must not allow a renewal in memory while the newer one can still end the lease.
+ * - `found`: the timer already ran when this replica started. Perhaps no replica lives for a whole term, so it is marked early and often.
+ */
+export type Countdown = LeaseState | SlotCountdown
+
+/** The countdown of a CAP, HOLD, BREAK, PREEMPT or QUIET. */
+export class SlotCountdown implements TermCountdown {
+  bucket: TermCountdown['bucket'] = undefined
+  place = 0
+  zero = 0
+  counted = 0
+  busy = 0
+  found = false
   /** Undefined: the quiet period of the log. */
   readonly lease: LeaseState | undefined
   readonly slot: Slot
-  epoch: number
-  /**
-   * When the timer began to run, on the timekeeper's time. Within an epoch it only moves back. Whole milliseconds, rounded to the late side: a small
-   * integer is stored in place, a fraction on the heap, and a renewal should touch as little memory as possible.
-   */
-  zero: number
-  /**
-   * The pending proposal about this timer; 0 when there is none. Until that very proposal is settled, renewals go through the log. An older
-   * proposal that settles late must not allow a renewal in memory while the newer one can still end the lease.
-   */
-  busy: number
-  /** The timer already ran when this replica started. Perhaps no replica lives for a whole term, so it is marked early and often. */
-  found: boolean
+
+  constructor(lease: LeaseState | undefined, slot: Slot) {
+    this.lease = lease
+    this.slot = slot
+  }
 }
 
+/** Begins to count a timer. */
 export function newCountdown(lease: LeaseState | undefined, slot: Slot, epoch: number, zero: number, found: boolean): Countdown {
-  return { bucket: undefined, place: 0, lease, slot, epoch, zero: Math.ceil(zero), busy: 0, found }
+  const countdown = lease !== undefined && slot === TERM ? lease : new SlotCountdown(lease, slot)
+  countdown.bucket = undefined
+  countdown.counted = epoch
+  countdown.zero = Math.ceil(zero)
+  countdown.busy = 0
+  countdown.found = found
+  return countdown
+}
+
+/** The lease whose term is counted; undefined: it is another timer. */
+export function termOf(countdown: Countdown): LeaseState | undefined {
+  return countdown instanceof SlotCountdown ? undefined : countdown
+}
+
+/** Undefined: the quiet period of the log. */
+export function leaseOf(countdown: Countdown): LeaseState | undefined {
+  return countdown instanceof SlotCountdown ? countdown.lease : countdown
 }
 
 export class Countdowns {
   readonly #state: State
   readonly #wheel = new TimerWheel<Countdown>()
-  /** CAP, HOLD, BREAK and QUIET, by timer id. The countdown of a TERM is kept on its lease. */
-  readonly #others = new Map<number, Countdown>()
+  /** By timer id. The countdown of a TERM is its lease. */
+  readonly #others = new Map<number, SlotCountdown>()
 
   constructor(state: State) {
     this.#state = state
@@ -40,49 +69,48 @@ export class Countdowns {
 
   of(lease: LeaseState | undefined, slot: Slot): Countdown | undefined {
     if (lease === undefined) return this.#others.get(QUIET)
-    return slot === TERM ? (lease.alarm as Countdown | undefined) : this.#others.get(timerId(lease, slot))
+    if (slot === TERM) return lease.counted === 0 ? undefined : lease
+    return this.#others.get(timerId(lease, slot))
   }
 
-  idOf({ lease, slot }: Countdown): number {
-    return lease === undefined ? QUIET : timerId(lease, slot)
+  idOf(countdown: Countdown): number {
+    if (!(countdown instanceof SlotCountdown)) return timerId(countdown, TERM)
+    return countdown.lease === undefined ? QUIET : timerId(countdown.lease, countdown.slot)
   }
 
-  timerOf({ lease, slot }: Countdown): Timer | undefined {
-    return lease === undefined ? this.#state.quiet : timerOf(lease, slot)
+  timerOf(countdown: Countdown): Timer | undefined {
+    if (!(countdown instanceof SlotCountdown)) return timerOf(countdown, TERM)
+    return countdown.lease === undefined ? this.#state.quiet : timerOf(countdown.lease, countdown.slot)
   }
 
   /** Adds a countdown, to be looked at by `at`. */
   add(countdown: Countdown, at: number): void {
-    if (countdown.lease !== undefined && countdown.slot === TERM) countdown.lease.alarm = countdown
-    else this.#others.set(this.idOf(countdown), countdown)
+    if (countdown instanceof SlotCountdown) this.#others.set(this.idOf(countdown), countdown)
     this.#wheel.set(countdown, at)
   }
 
   remove(countdown: Countdown): void {
     this.#wheel.remove(countdown)
-    if (countdown.lease !== undefined && countdown.slot === TERM) countdown.lease.alarm = undefined
-    else this.#others.delete(this.idOf(countdown))
+    if (countdown instanceof SlotCountdown) this.#others.delete(this.idOf(countdown))
+    else countdown.counted = 0
   }
 
   /** Returns whether this is still the countdown of a running timer, in the epoch it counts. */
   runs(countdown: Countdown): boolean {
-    const { lease, slot } = countdown
-    if (lease === undefined) return this.#others.get(QUIET) === countdown && this.#state.quiet?.epoch === countdown.epoch
     // Compare with the present state: after a snapshot was loaded, pending proposals still refer to the leases before it.
-    if (slot === TERM) return lease.alarm === countdown && findLease(this.#state, lease.id) === lease
+    if (!(countdown instanceof SlotCountdown)) return countdown.counted !== 0 && findLease(this.#state, countdown.id) === countdown
+    const { lease, slot } = countdown
+    if (lease === undefined) return this.#others.get(QUIET) === countdown && this.#state.quiet?.epoch === countdown.counted
     return this.#others.get(timerId(lease, slot)) === countdown
   }
 
   duration(countdown: Countdown): number {
-    if (countdown.lease === undefined) return this.#state.quiet?.duration ?? 0
-    return timerOf(countdown.lease, countdown.slot)?.duration ?? 0
+    return termOf(countdown)?.term ?? this.timerOf(countdown)?.duration ?? 0
   }
 
   /** Returns how long the timer has run at least, as far as the log knows. */
   knownAge(countdown: Countdown): number {
-    const { lease, slot } = countdown
-    if (lease !== undefined && slot === TERM) return agedOf(this.#state, lease)
-    const timer = this.timerOf(countdown)
+    const timer = termOf(countdown) ?? this.timerOf(countdown)
     return timer === undefined ? 0 : agedOf(this.#state, timer)
   }
 
@@ -102,7 +130,7 @@ export class Countdowns {
   }
 
   *[Symbol.iterator](): Generator<Countdown> {
-    for (const lease of this.#state.leases.values()) if (lease.alarm !== undefined) yield lease.alarm as Countdown
+    for (const lease of this.#state.leases.values()) if (lease.counted !== 0) yield lease
     yield* this.#others.values()
   }
 }

@@ -186,7 +186,7 @@ function poolGrantView(state: State, { lease, token, units, shared }: Grant): Po
   return {
     lease: lease.id,
     holder: lease.holder.name,
-    incarnation: lease.holder.incarnation,
+    incarnation: lease.incarnation,
     account: claim?.account ?? '',
     units: shared ? 1 : units,
     shared,
@@ -211,7 +211,7 @@ function waiterView(state: State, pool: PoolState, lease: LeaseState, position: 
   return {
     lease: lease.id,
     holder: lease.holder.name,
-    incarnation: lease.holder.incarnation,
+    incarnation: lease.incarnation,
     account: claim!.account,
     request: requestView(state, pool, lease),
     position,

@@ -14,6 +14,7 @@ import { stateHash } from '../kernel/codec/snapshot.ts'
 import type { Acquire, Command, Operation, Proposal, Renew } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Flaw } from '../kernel/reason.ts'
+import { mayRenew } from '../kernel/rule/authority.ts'
 import { movedAway } from '../kernel/rule/move.ts'
 import { refuseFlaw } from '../kernel/rule/refuse.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
@@ -238,6 +239,16 @@ export class Replica implements Lessor {
   async confirm(command: Acquire, { limit, signal }: { readonly limit?: number; readonly signal: AbortSignal }): Promise<void> {
     this.#lifetime.assertOpen()
     await this.#confirmation.confirm(command, limit, signal)
+  }
+
+  renewAtOnce(id: number, key: number): number | undefined {
+    const { state, owned } = this.#log
+    if (!owned || !this.#lifetime.isOpen || state.moved !== undefined) return undefined
+    const lease = findLease(state, id)
+    if (lease === undefined || !mayRenew(state, key, lease) || !this.#timekeeper.renewInMemory(lease, this.#timekeeper.now()))
+      return undefined
+    this.#memoryRenewals++
+    return lease.ttl
   }
 
   #renewInMemory(leases: readonly number[], key: number, completion: Completion): void {

@@ -15,7 +15,7 @@ import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
 import { AgeMarks, MARK_STEP, MAX_MARKS } from './age-marks.ts'
-import { type Countdown, Countdowns, newCountdown } from './countdowns.ts'
+import { type Countdown, Countdowns, newCountdown, termOf } from './countdowns.ts'
 import { LastHeard } from './last-heard.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
@@ -106,16 +106,14 @@ export class Timekeeper {
    * Infinity: that is not known.
    */
   silence(lease: LeaseState): number {
-    const countdown = lease.alarm as Countdown | undefined
-    if (countdown === undefined) return 0
+    if (lease.counted === 0) return 0
     const now = this.now()
-    return countdown.found ? this.#lastHeard.silence(countdown, now) : now - countdown.zero
+    return lease.found ? this.#lastHeard.silence(lease, now) : now - lease.zero
   }
 
   /** Returns whether the end of the lease is being written to the log. */
   isBeingEnded(lease: LeaseState): boolean {
-    const countdown = lease.alarm as Countdown | undefined
-    return countdown !== undefined && countdown.busy !== 0 && this.now() >= countdown.zero + lease.term
+    return lease.counted !== 0 && lease.busy !== 0 && this.now() >= lease.zero + lease.term
   }
 
   /** A request waits for the end of this lease: what was counted here is marked when this replica leaves, however little it is. */
@@ -127,7 +125,7 @@ export class Timekeeper {
   timer(lease: LeaseState | undefined, slot: Slot): void {
     if (lease === undefined) return this.#logTimer()
     // A lease gets the countdown of its term when it is opened, and loses it when it ends.
-    const isNew = slot === TERM && lease.alarm === undefined
+    const isNew = slot === TERM && lease.counted === 0
     const exists = isNew || findLease(this.#state, lease.id) === lease
     const timer = !exists ? undefined : slot === TERM ? lease : timerOf(lease, slot)
     const countdown = isNew ? undefined : this.#countdowns.of(lease, slot)
@@ -140,9 +138,9 @@ export class Timekeeper {
       if (this.isReplaying && slot === TERM) this.#lastHeard.set(placed)
       return this.#place(placed)
     }
-    if (countdown.epoch !== timer.epoch) {
+    if (countdown.counted !== timer.epoch) {
       if (this.isReplaying && slot === TERM) this.#lastHeard.set(countdown)
-      countdown.epoch = timer.epoch
+      countdown.counted = timer.epoch
       countdown.zero = Math.ceil(this.#started())
       countdown.busy = 0
       countdown.found = this.isReplaying
@@ -169,7 +167,7 @@ export class Timekeeper {
     const countdown = this.#countdowns.of(undefined, QUIET)
     if (quiet === undefined) {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
-    } else if (countdown?.epoch !== quiet.epoch) {
+    } else if (countdown?.counted !== quiet.epoch) {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
       this.#place(newCountdown(undefined, QUIET, quiet.epoch, this.#started(), this.isReplaying))
     } else {
@@ -222,26 +220,24 @@ export class Timekeeper {
 
   /** Renews a lease in memory, if time allows that. Returns whether it did. */
   renewInMemory(lease: LeaseState, now: number): boolean {
-    const countdown = lease.alarm as Countdown | undefined
-    if (countdown === undefined || countdown.busy !== 0 || !lease.confirmed || lease.status !== LIVE) return false
+    if (lease.counted === 0 || lease.busy !== 0 || !lease.confirmed || lease.status !== LIVE) return false
     // The first renewal after a restart, and the first after a mark, must be in the log before a holder relies on it.
     if (lease.aged > 0 || lease.run !== this.#state.run.number) return false
     // After a generation a term may be longer than the ttl, once: a renewal in the log ends that.
     if (lease.term !== lease.ttl) return false
-    countdown.zero = Math.ceil(now)
+    lease.zero = Math.ceil(now)
     return true
   }
 
   /** About how many ms the lease has left unless renewed. For display only. */
   remaining(lease: LeaseState): number {
-    const countdown = lease.alarm as Countdown | undefined
-    if (countdown === undefined) return lease.term
-    return Math.max(0, Math.round(countdown.zero + lease.term - this.now()))
+    if (lease.counted === 0) return lease.term
+    return Math.max(0, Math.round(lease.zero + lease.term - this.now()))
   }
 
   /** When to look at a countdown again: when it is due, or when the log should learn how long it has run. */
   look(countdown: Countdown): number {
-    const ofTerm = countdown.slot === TERM ? countdown.lease : undefined
+    const ofTerm = termOf(countdown)
     const duration = ofTerm === undefined ? this.#countdowns.duration(countdown) : ofTerm.term
     const due = countdown.zero + duration
     const step = Math.max(MARK_STEP, duration / 8)

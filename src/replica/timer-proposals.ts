@@ -65,7 +65,7 @@ export class TimerProposals {
       }
       this.stats.proposed++
       this.stats.lateness = Math.max(this.stats.lateness, late)
-      this.#propose([countdown], countdowns, { kind: 'due', timer: countdowns.idOf(countdown), epoch: countdown.epoch })
+      this.#propose([countdown], countdowns, { kind: 'due', timer: countdowns.idOf(countdown), epoch: countdown.counted })
     }
   }
 
@@ -74,7 +74,7 @@ export class TimerProposals {
     if (running.length === 0) return
     const marks = running.map(countdown => ({
       timer: countdowns.idOf(countdown),
-      epoch: countdown.epoch,
+      epoch: countdown.counted,
       ms: Math.max(0, Math.floor(now - countdown.zero)),
     }))
     this.#propose(running, countdowns, { kind: 'aged', marks })

@@ -4,21 +4,18 @@
  * A renewal moves the deadline of an alarm and nothing else; the alarm stays in its old bucket and moves to the right one when that bucket comes up.
  * So a renewal costs the same with a thousand leases and with a million.
  */
+import type { CountdownBucket } from '../kernel/state/lease-state.ts'
+
 export interface WheelAlarm {
   /** Set by the wheel; `undefined`: the alarm is in no bucket. */
-  bucket: Bucket | undefined
+  bucket: CountdownBucket | undefined
   /** The index in the bucket, so that the alarm can be removed without a search. */
   place: number
 }
 
-export interface Bucket {
-  readonly tick: number
-  readonly alarms: WheelAlarm[]
-}
-
 export class TimerWheel<A extends WheelAlarm> {
   readonly #grain: number
-  readonly #buckets = new Map<number, Bucket>()
+  readonly #buckets = new Map<number, CountdownBucket>()
   /** A binary heap of the ticks that have a bucket. */
   readonly #ticks: number[] = []
   #size = 0

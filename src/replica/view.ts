@@ -89,7 +89,7 @@ function grantView({ lease, resource, token, units, shared }: Grant, remaining: 
     resource: resource.name,
     lease: lease.id,
     holder: lease.holder.name,
-    incarnation: lease.holder.incarnation,
+    incarnation: lease.incarnation,
     token,
     units: shared ? 1 : units,
     shared,
@@ -104,7 +104,7 @@ function waiterView(resource: Resource, lease: LeaseState, position: number): Wa
   return {
     lease: lease.id,
     holder: lease.holder.name,
-    incarnation: lease.holder.incarnation,
+    incarnation: lease.incarnation,
     position,
     units: want.units,
     shared: want.shared,
@@ -136,7 +136,7 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
   return {
     lease: lease.id,
     holder: lease.holder.name,
-    incarnation: lease.holder.incarnation,
+    incarnation: lease.incarnation,
     key: lease.key,
     ttl: lease.ttl,
     status: statusOf(lease),
@@ -158,9 +158,9 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
 /** The waiters of the pool of this name, if there is one. */
 function poolQueue(state: State, name: string, most: number): readonly WaiterView[] {
   return (state.pools.get(name)?.queue ?? []).slice(0, most).map(lease => {
-    const { id, holder, since, extras } = lease
+    const { id, holder, incarnation, since, extras } = lease
     const { units, shared, position } = poolWant(state, lease)
-    return { lease: id, holder: holder.name, incarnation: holder.incarnation, position, units, shared, priority: extras!.priority, since }
+    return { lease: id, holder: holder.name, incarnation, position, units, shared, priority: extras!.priority, since }
   })
 }
 
@@ -178,10 +178,18 @@ export function entryView(state: State, entry: Attached | FreeEntry, remaining: 
     return { key, value, lease: 0, holder: '', incarnation: 0, status: 'live', ...written, ...none }
   }
   const { lease, generation } = entry
-  const { name, incarnation } = lease.holder
   const flap = flapOf(state, key)
   const more = { generation, suppressed: state.suppressed.has(key), ...(flap && { flap }), remaining: remaining(lease) }
-  return { key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), ...written, ...more }
+  return {
+    key,
+    value,
+    lease: lease.id,
+    holder: lease.holder.name,
+    incarnation: lease.incarnation,
+    status: statusOf(lease),
+    ...written,
+    ...more,
+  }
 }
 
 function serviceViews(state: State, only: string | undefined): readonly ServiceView[] {

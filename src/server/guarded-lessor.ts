@@ -133,6 +133,11 @@ export class GuardedLessor implements AsyncDisposable {
     }
   }
 
+  /** Renews a lease of the caller at once; undefined: `submit` the renewal instead, also if the caller may not renew. */
+  renewAtOnce(caller: Caller, lease: number): number | undefined {
+    return this.access.admits(caller) ? this.lessor.renewAtOnce?.(lease, caller.key) : undefined
+  }
+
   #foreignLeases(caller: Caller, command: Command, key: number): ForeignLeases {
     return this.#audit.foreignLeases(command, key, this.access.administers(caller, key))
   }

@@ -51,6 +51,16 @@ describe('a row', () => {
     expect(verdict(atLeast(2), 1.99)).toBe('not met')
   })
 
+  test('judges by the processor time of both servers, where it is known', () => {
+    const faster = { name: 'faster, with more work', value: 200, cpu: [8, 10, 12], want: atLeast(1) }
+    const row = rowOf({ name: 'n', unit: 'pairs/s', value: 100, cpu: [5, 5, 5], peers: [faster, { ...faster, cpu: [], name: 'unknown' }] })
+    expect(row.peers[0]).toMatchObject({ ratio: 0.5, cpu: 10, cpuRatio: 2, verdict: 'met' })
+    expect(row.peers[1]).toMatchObject({ ratio: 0.5, verdict: 'not met' })
+    expect(linesOf(row)[1]).toContain('CPU 10 µs (2.00 ×)')
+    const times = rowOf({ name: 'n', unit: 'µs', value: 10, cpu: [30], peers: [{ ...faster, value: 20, want: atMost(1) }] })
+    expect(times.peers[0]).toMatchObject({ ratio: 0.5, cpuRatio: 3, verdict: 'not met' })
+  })
+
   test('that could not be measured says why, and has no ratio and no verdict of success', () => {
     const row = rowOf({ name: 'n', unit: 'u', failed: 'no disk', want: atLeast(0), peers: [{ name: 'p', value: 1, want: atLeast(0) }] })
     expect(row).toMatchObject({ failed: 'no disk', verdict: 'not measured' })
@@ -94,6 +104,18 @@ describe('rounds', () => {
     expect(turns).toEqual(['a', 'ours', 'b', 'ours', 'a', 'ours', 'b', 'ours'])
     expect(figures.rounds).toHaveLength(4)
     expect(figures.peers[0]).toMatchObject({ rounds: [1, 1], beside: [1, 1] })
+  })
+
+  test('measure the processor time of a server for each operation', async () => {
+    const measure = async () => {
+      for (const began = process.cpuUsage(); process.cpuUsage(began).user < 100_000; );
+      return { value: 1, count: 100 }
+    }
+    const figures = await inRounds({ pids: [process.pid] }, [{ name: 'idle' }], { rounds: 1, measure, warmUp: async () => {} })
+    expect(figures.cpu).toHaveLength(process.platform === 'linux' ? 1 : 0)
+    // 100 ms for 100 operations, of which the system reports hundredths of a second.
+    for (const each of figures.cpu) expect(each).toBeGreaterThan(800)
+    expect(figures.peers[0].cpu).toEqual([])
   })
 
   test('go on without a peer that fails, that did not start or that is stuck, and say why', async () => {

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Bucket, TimerWheel, type WheelAlarm } from '../../src/replica/timer-wheel.ts'
+import { TimerWheel, type WheelAlarm } from '../../src/replica/timer-wheel.ts'
 
 class Item implements WheelAlarm {
-  bucket: Bucket | undefined = undefined
+  bucket: WheelAlarm['bucket'] = undefined
   place = 0
   /** When it is really due; kept by the user of the wheel. */
   due = 0

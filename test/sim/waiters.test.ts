@@ -1,5 +1,6 @@
 /** The referee judges queues: the order of waiters, and whether free resources are granted. */
 import { expect } from 'vitest'
+import { LeaseState } from '../../src/kernel/state/lease-state.ts'
 import { findLease } from '../../src/kernel/state/leases.ts'
 import { cases, plain } from '../support/sim/refereed-world.ts'
 
@@ -54,7 +55,7 @@ cases(
       c.acquire('b', 'x', { wait: true })
       const second = c.acquire('c', 'x', { wait: true })
       const waiter = c.state.resources.get('x')!.queue[0]!
-      const first = { ...waiter, extras: { ...waiter.extras! } }
+      const first = Object.assign(new LeaseState(waiter), waiter, { extras: { ...waiter.extras! } })
       c.tamper = (state, events) => {
         state.resources.get('x')!.queue.unshift(first)
         for (const [i, event] of events.entries()) if (event.type === 'granted') events[i] = { ...event, lease: second }
@@ -134,7 +135,7 @@ cases(
       c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
       c.tamper = state => {
-        state.resources.get('x')!.grants.length = 0
+        state.resources.get('x')!.held = []
         return undefined
       }
       c.do({ kind: 'recall', resource: 'x' })
@@ -142,8 +143,8 @@ cases(
     'two resources are free, and the first waiter for both is not granted them': c => {
       const lease = c.acquire('a', ['x', 'y'])
       c.acquire('b', ['x', 'y'], { wait: true })
-      findLease(c.state, lease)!.grants = []
-      for (const name of ['x', 'y']) c.state.resources.get(name)!.grants.length = 0
+      findLease(c.state, lease)!.held = []
+      for (const name of ['x', 'y']) c.state.resources.get(name)!.held = []
       c.referee.checkWhole()
     },
     'a released resource is withheld': c => {

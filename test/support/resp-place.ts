@@ -15,9 +15,11 @@ export interface Place extends AsyncDisposable {
 export async function place({
   clock = systemClock,
   events,
+  owned = false,
   ...options
-}: Partial<ServeOptions> & { readonly clock?: Clock; readonly events?: number } = {}): Promise<Place> {
-  const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock, ...(events && { events }) })
+}: Partial<ServeOptions> & { readonly clock?: Clock; readonly events?: number; readonly owned?: boolean } = {}): Promise<Place> {
+  const store = new MemoryStore({ log: new MemoryLog({ clock }), clock, ...(owned && { own: { name: 'place' } }) })
+  const lessor = await Replica.open(store, { clock, owned, ...(events && { events }) })
   const server = await serve({ lessor, listen: '127.0.0.1:0', clock, ...options })
   return {
     server,

@@ -4,9 +4,10 @@ import { addHolder } from '../rule/pool/holders.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
 import { entryBytes } from '../state/free-entries.ts'
+import { Grant, LeaseState, OWN_INCARNATION } from '../state/lease-state.ts'
 import { extrasOf, findLease, linkChild } from '../state/leases.ts'
-import { addEntry, listGrant, NO_GRANTS, resourceOf } from '../state/resources.ts'
-import { type Attached, FROZEN, type LeaseState, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
+import { addEntry, listGrant, resourceOf } from '../state/resources.ts'
+import { type Attached, FROZEN, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
 import { Damaged, NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import { readClaim, writeClaim } from './saved-claim.ts'
 import { readTimer, writeTimer } from './saved-table.ts'
@@ -48,7 +49,7 @@ export function writeLease(to: Writer, state: State, lease: LeaseState): readonl
   const { extras } = lease
   to.uint(lease.id)
   to.text(lease.holder.name)
-  to.uint(lease.holder.incarnation)
+  to.uint(lease.incarnation)
   to.uint(lease.key)
   to.uint(lease.ttl)
   to.byte(lease.status | (lease.confirmed ? 4 : 0) | (extras === undefined ? 0 : 8) | (extras?.pool === undefined ? 0 : OF_POOL))
@@ -118,39 +119,23 @@ interface LeaseRest {
 
 export interface SavedLease {
   readonly lease: LeaseState
-  readonly holder: string
-  readonly incarnation: number
   readonly rest: LeaseRest
 }
 
 export function readLease(from: Reader): SavedLease {
   const id = from.uint()
-  const holder = from.text()
+  const name = from.text()
   const incarnation = from.uint()
   const key = from.uint()
   const ttl = from.uint()
   const flags = from.byte()
   if (flags > 31) throw new NewerFormatError('a lease with fields not known here')
   const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
-  // The same order of fields as in `openLease`: loaded and new leases must have one hidden class.
-  const lease: LeaseState = {
-    alarm: undefined,
-    status: (flags & 3) as Status,
-    confirmed: (flags & 4) !== 0,
-    run,
-    aged,
-    ttl,
-    key,
-    epoch,
-    term,
-    id,
-    holder: { name: holder, incarnation, leases: 0 },
-    grants: NO_GRANTS,
-    since,
-    extras: undefined,
-  }
+  const holder = { name, process: incarnation === id ? OWN_INCARNATION : incarnation, leases: 0 }
+  const lease = new LeaseState({ id, holder, key, ttl, status: (flags & 3) as Status, run, since })
+  Object.assign(lease, { confirmed: (flags & 4) !== 0, aged, epoch, term })
   const grants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool(), token: from.uint() }))
-  if ((flags & 8) === 0) return { lease, holder, incarnation, rest: { grants, parent: 0, entries: [] } }
+  if ((flags & 8) === 0) return { lease, rest: { grants, parent: 0, entries: [] } }
   const extras = extrasOf(lease)
   extras.wants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool() }))
   extras.any = from.uint()
@@ -172,13 +157,13 @@ export function readLease(from: Reader): SavedLease {
   extras.slowed = from.uint()
   if (from.bool()) extras.timers = Array.from({ length: SLOTS }, (_, slot) => (slot === TERM ? undefined : readTimer(from)))
   if ((flags & OF_POOL) !== 0) extras.pool = readClaim(from)
-  return { lease, holder, incarnation, rest: { grants, parent, entries } }
+  return { lease, rest: { grants, parent, entries } }
 }
 
 export function link(state: State, lease: LeaseState, { grants, parent, entries }: LeaseRest, more: LeaseRest['entries'] = NONE): void {
   for (const { resource: name, units, shared, token } of grants) {
     const resource = resourceOf(state, name)
-    listGrant({ lease, resource, units, shared, token })
+    listGrant(new Grant(lease, resource, shared ? 0 : units, token))
     if (shared) resource.sharers++
     else resource.used += units
   }

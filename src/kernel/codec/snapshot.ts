@@ -10,7 +10,7 @@
  */
 import { restorePools } from '../rule/pool/member.ts'
 import { type Answer, AnswerSession } from '../state/answers.ts'
-import { addLease, findLease, internHolder } from '../state/leases.ts'
+import { addLoadedLease, findLease } from '../state/leases.ts'
 import type { Lineage } from '../state/lineage.ts'
 import { type Attached, createState, type LeaseState, type Past, RULES, type State } from '../state.ts'
 import { Damaged, NewerFormatError, Reader, Writer } from './bytes.ts'
@@ -332,11 +332,10 @@ export class StateLoader {
     // Ids are in the order of creation, and everything that is derived from leases depends on that order.
     this.#leases.sort((a, b) => a.lease.id - b.lease.id)
     let count = 0
-    for (const { lease, holder, incarnation } of this.#leases) {
+    for (const { lease } of this.#leases) {
       if (++count % STEP === 0) yield
       if (findLease(state, lease.id) !== undefined) throw new Damaged(`lease ${lease.id} is there twice`)
-      Object.assign(lease, { holder: internHolder(state, holder, incarnation) })
-      addLease(state, lease)
+      addLoadedLease(state, lease)
     }
     for (const id of this.#entries.keys())
       if (findLease(state, id) === undefined) throw new Damaged(`entries of lease ${id}, which is not there`)
@@ -344,7 +343,7 @@ export class StateLoader {
       if (++count % STEP === 0) yield
       link(state, lease, rest, this.#entries.get(lease.id))
     }
-    for (const resource of state.resources.values()) resource.grants.sort((a, b) => a.token - b.token)
+    for (const { held } of state.resources.values()) if (Array.isArray(held)) held.sort((a, b) => a.token - b.token)
     restorePools(state)
     return state
   }

@@ -14,21 +14,11 @@ import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
 import { type Flaw, neverGiven, outside, shown, tooMany, within } from '../reason.ts'
-import { addChild, extrasOf, familySize, findLease, newLease, openLease } from '../state/leases.ts'
+import { LeaseState, OWN_INCARNATION } from '../state/lease-state.ts'
+import { addChild, extrasOf, familySize, findLease, openLease } from '../state/leases.ts'
 import { emptyPool } from '../state/pools.ts'
 import { leasesUnder } from '../state/quota-counts.ts'
-import {
-  FROZEN,
-  type LeaseState,
-  LIVE,
-  type PoolClaim,
-  type PoolState,
-  type Resource,
-  type State,
-  SUSPECT,
-  TERM,
-  WAITING,
-} from '../state.ts'
+import { FROZEN, LIVE, type PoolClaim, type PoolState, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { findCycle } from './deadlock.ts'
@@ -320,8 +310,8 @@ function newcomer(
   { claim, maxLife }: { readonly claim: PoolClaim; readonly maxLife: number },
 ): LeaseState {
   const id = state.nextLease
-  const holder = { name, incarnation: id, leases: 0 }
-  const lease = newLease({ id, holder, key: 0, ttl, status: WAITING, run: state.run.number, since: state.wall })
+  const holder = { name, process: OWN_INCARNATION, leases: 0 }
+  const lease = new LeaseState({ id, holder, key: 0, ttl, status: WAITING, run: state.run.number, since: state.wall })
   Object.assign(extrasOf(lease), { rank, priority, maxLife, pool: claim })
   return lease
 }
@@ -367,8 +357,8 @@ function cannotWait(
 /** The first lease that was transferred to this very process and that it has not begun to use, if it is in the way of the request. */
 function unusedBefore(state: State, { holder, incarnation }: Acquire, want: WantedResource): number | undefined {
   let first: number | undefined
-  for (const { id, holder: owner, extras, grants, status } of state.unused) {
-    if (owner.incarnation !== incarnation || owner.name !== holder || extras!.open || status === FROZEN) continue
+  for (const { id, holder: owner, incarnation: theirs, extras, grants, status } of state.unused) {
+    if (theirs !== incarnation || owner.name !== holder || extras!.open || status === FROZEN) continue
     const given = grants.find(({ resource }) => resource.name === want.resource)
     if (given === undefined) continue
     const isInTheWay = want.shared ? !given.shared : given.shared || given.units + want.units > capacityOf(state, want.resource)
@@ -449,7 +439,7 @@ function granted(lease: LeaseState): Granted {
     kind: 'granted',
     revision: 0,
     lease: lease.id,
-    incarnation: lease.holder.incarnation,
+    incarnation: lease.incarnation,
     ttl: lease.term,
     resources,
     tokens,
@@ -459,5 +449,5 @@ function granted(lease: LeaseState): Granted {
 function queued(state: State, lease: LeaseState): Queued {
   let position = waitsForPool(lease) ? positionInPool(state, lease) : 0
   for (const want of lease.extras!.wants) position = Math.max(position, positionOf(state.resources.get(want.resource)!, lease))
-  return { kind: 'queued', revision: 0, lease: lease.id, incarnation: lease.holder.incarnation, ttl: lease.term, position }
+  return { kind: 'queued', revision: 0, lease: lease.id, incarnation: lease.incarnation, ttl: lease.term, position }
 }

@@ -25,6 +25,11 @@ export function badAttachment({ key, value, generation }: Attachment): Flaw | un
   return badValue === undefined ? undefined : within('value', badValue)
 }
 
+/** Who has a lease. */
+export function processOf({ holder, incarnation }: LeaseState): { readonly name: string; readonly incarnation: number } {
+  return { name: holder.name, incarnation }
+}
+
 /**
  * Why a lease of `holder` may not attach an entry, or undefined. An older incarnation or generation never overwrites a newer one. Another holder takes an entry
  * over only with a newer generation, or if it is a registration whose holder has missed a renewal; and never with another key, even if it uses the same
@@ -41,13 +46,12 @@ export function entryRefusal(
     if (state.free.get(key) === undefined) return undefined
     return refuse(state, 'entry-without-lease', { key })
   }
-  const owner = there.lease.holder
+  const { holder: owner, incarnation } = there.lease
   const mine = owner.name === holder.name
   if (!mayTouch(state, by, there.lease)) return heldBy(state, there)
   if (there.generation > generation) return refuse(state, 'older-generation', { key, generation: there.generation, holder: owner.name })
   if (!mine && there.generation === generation && !(isRegistry(key) && there.lease.status === SUSPECT)) return heldBy(state, there)
-  if (mine && owner.incarnation > holder.incarnation)
-    return refuse(state, 'older-incarnation', { key, incarnation: owner.incarnation, holder: holder.name })
+  if (mine && incarnation > holder.incarnation) return refuse(state, 'older-incarnation', { key, incarnation, holder: holder.name })
   return undefined
 }
 
@@ -106,6 +110,7 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
 }
 
 /** Returns whether all pending entries of a waiter can be attached now. */
-export function entriesFree(state: State, { holder, key, extras }: LeaseState): boolean {
-  return extras!.pending.every(entry => entryRefusal(state, holder, entry, key) === undefined)
+export function entriesFree(state: State, lease: LeaseState): boolean {
+  const process = processOf(lease)
+  return lease.extras!.pending.every(entry => entryRefusal(state, process, entry, lease.key) === undefined)
 }

@@ -18,8 +18,7 @@ export function claim(state: State, effects: Effects, { lease: id, incarnation }
   if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease)) return gone(state, id)
   if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
     return refuseFlaw(state, neverGiven('incarnation', incarnation))
-  const { name, incarnation: theirs } = lease.holder
-  if (lease.extras?.open !== true) return refuse(state, 'claimed', { lease: id, holder: name, incarnation: theirs })
+  if (lease.extras?.open !== true) return refuse(state, 'claimed', { lease: id, holder: lease.holder.name, incarnation: lease.incarnation })
   const much = lease.key === UNCLAIMED ? beyondLimits(state, key, useOfLease(lease)) : undefined
   if (much !== undefined) return much
   touch(state, lease)

@@ -6,9 +6,10 @@
 
 import type { EventType } from '../event.ts'
 import { entryBytes } from '../state/free-entries.ts'
+import { NO_GRANTS, withoutGrant } from '../state/lease-state.ts'
 import { dropLease, extrasOf, findLease, leaveParent, touch } from '../state/leases.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
-import { dropEntry, dropFreeEntry, NO_GRANTS, placeOfGrant, withoutGrant } from '../state/resources.ts'
+import { dropEntry, dropFreeEntry, placeOfGrant } from '../state/resources.ts'
 import {
   CAP,
   FROZEN,
@@ -78,8 +79,9 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
 function removeGrant(state: State, grant: Grant, freed: Freed): void {
   const { resource } = grant
   const at = placeOfGrant(resource.grants, grant.token)
-  if (at < resource.pressed) resource.pressed--
-  resource.grants = withoutGrant(resource.grants, at)
+  const pressed = state.pressed.size === 0 ? 0 : (state.pressed.get(resource) ?? 0)
+  if (at < pressed) state.pressed.set(resource, pressed - 1)
+  resource.held = withoutGrant(resource.held, at)
   if (grant.shared) resource.sharers--
   else resource.used -= grant.units
   if (resource.member !== undefined) updateRoom(state, resource.member, resource)
@@ -228,7 +230,7 @@ function endHeld(state: State, effects: Effects, lease: LeaseState, ending: Leas
 function dropGrants(state: State, lease: LeaseState, freed: Freed): void {
   uncountForQuotas(state, lease)
   const { grants } = lease
-  lease.grants = NO_GRANTS
+  lease.held = NO_GRANTS
   for (let i = 0; i < grants.length; i++) {
     const grant = grants[i]!
     removeGrant(state, grant, freed)
@@ -259,7 +261,7 @@ export function releaseGrant(state: State, effects: Effects, lease: LeaseState, 
   emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })
   if (!frozen) remember(state, grant, 'released', '')
   uncountForQuotas(state, lease)
-  lease.grants = withoutGrant(lease.grants, lease.grants.indexOf(grant))
+  lease.held = withoutGrant(lease.held, lease.grants.indexOf(grant))
   countForQuotas(state, lease)
   removeGrant(state, grant, freed)
   if (lease.extras?.pool === undefined) return

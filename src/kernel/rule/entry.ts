@@ -5,7 +5,7 @@ import { done, type Outcome, type Refused } from '../outcome.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { extrasOf, findLease, touch } from '../state/leases.ts'
 import { CAP, FROZEN, type LeaseState, type State, WAITING } from '../state.ts'
-import { attach, badAttachment, entryRefusal } from './attach.ts'
+import { attach, badAttachment, entryRefusal, processOf } from './attach.ts'
 import { allowed, mayTouch } from './authority.ts'
 import { type Effects, startTimer } from './effects.ts'
 import { detachEntry, removeFree } from './end.ts'
@@ -40,7 +40,7 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
   const lease = leaseForEntries(state, id, key)
   if (lease === undefined) return gone(state, id)
   if (!allowed(state, key, 'register', name)) return forbidden(state, 'register', name)
-  const refused = entryRefusal(state, lease.holder, entry, key)
+  const refused = entryRefusal(state, processOf(lease), entry, key)
   if (refused !== undefined) return refused
   const much =
     revisionsExhausted(state) ?? tooMuch(state, lease, entry) ?? beyondLimits(state, lease.key, useOfEntry(state, lease.key, entry))

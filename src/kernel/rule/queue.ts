@@ -1,6 +1,7 @@
 /** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
 import type { Want } from '../command.ts'
 import { countWaiter, uncountWaiter } from '../state/key-use.ts'
+import { Grant } from '../state/lease-state.ts'
 import { touch } from '../state/leases.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
@@ -76,7 +77,7 @@ export function grant(state: State, effects: Effects, lease: LeaseState, chosen:
   if (chosen.length > 0 && lease.term > state.longest) state.longest = lease.term
   for (const { want, resource: found } of chosen) {
     const resource = found ?? addResource(state, want.resource)
-    const given = { lease, resource, units: want.shared ? 0 : want.units, shared: want.shared, token: state.nextToken++ }
+    const given = new Grant(lease, resource, want.shared ? 0 : want.units, state.nextToken++)
     listGrant(given)
     if (want.shared) resource.sharers++
     else resource.used += want.units
@@ -142,22 +143,24 @@ function strike<K>(lists: Map<K, Set<LeaseState>>, name: K, lease: LeaseState): 
 /** A waiter has come: starts the HOLD timer of holders whose policy limits holding while others wait. */
 export function pressHolders(state: State, effects: Effects, resource: Resource): void {
   const { grants } = resource
-  if (resource.pressed === grants.length) return
+  let pressed = state.pressed.get(resource) ?? 0
+  if (pressed === grants.length) return
   const maxHold = rule(state, resource.name, 'maxHold')
   if (maxHold === 0) return
   // The grants before were handled when the last waiter came: with twenty thousand sharers, each waiter must not visit all of them.
-  for (; resource.pressed < grants.length; resource.pressed++) {
-    const { lease } = grants[resource.pressed]!
+  for (; pressed < grants.length; pressed++) {
+    const { lease } = grants[pressed]!
     if (lease.status === FROZEN || lease.extras?.timers?.[HOLD] !== undefined) continue
     touch(state, lease)
     startTimer(state, effects, lease, HOLD, maxHold)
   }
+  state.pressed.set(resource, pressed)
 }
 
 /** Stops the HOLD timer of a holder until another waiter comes. */
-export function relaxHolder(effects: Effects, lease: LeaseState): void {
+export function relaxHolder(state: State, effects: Effects, lease: LeaseState): void {
   cancelTimer(effects, lease, HOLD)
-  for (const { resource } of lease.grants) resource.pressed = 0
+  for (const { resource } of lease.grants) state.pressed.delete(resource)
 }
 
 /** Removes a waiter from all its queues. `settle` then serves the waiters that it blocked. */

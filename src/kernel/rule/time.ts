@@ -65,7 +65,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   else if (isHeldTooLong(state, lease)) end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
     touch(state, lease)
-    relaxHolder(effects, lease)
+    relaxHolder(state, effects, lease)
     return nothing()
   }
   settle(state, effects, freed)

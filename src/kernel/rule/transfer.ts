@@ -106,7 +106,7 @@ function answeredWaiter(
   const isAnswered = (waiter: LeaseState) =>
     waiter.extras!.passedOn === undefined &&
     waiter.holder.name === to &&
-    (incarnation === undefined || waiter.holder.incarnation === incarnation) &&
+    (incarnation === undefined || waiter.incarnation === incarnation) &&
     covers(wants, waiter.extras!) &&
     (parent === undefined || waiter.extras!.parent === parent) &&
     !descendsFrom(waiter, id) &&
@@ -153,11 +153,8 @@ function mayReceive(state: State, key: number, holder: string, pool: PassedOnCla
 
 /** A lease of the process, which tells its key: its first one, or a waiter for one of the resources. */
 function leaseOfProcess(state: State, to: string, incarnation: number, wants: readonly WantedResource[]): LeaseState | undefined {
-  const isMeant = ({ holder, status, key }: LeaseState) =>
-    holder.name === to &&
-    holder.incarnation === incarnation &&
-    status !== FROZEN &&
-    wants.every(({ resource }) => mayHave(state, key, resource))
+  const isMeant = ({ holder, incarnation: theirs, status, key }: LeaseState) =>
+    holder.name === to && theirs === incarnation && status !== FROZEN && wants.every(({ resource }) => mayHave(state, key, resource))
   for (const { resource } of wants) {
     const waiter = state.resources.get(resource)?.queue.find(isMeant)
     if (waiter !== undefined) return waiter
@@ -204,15 +201,15 @@ function waitFirst(state: State, effects: Effects, received: LeaseState, wants: 
 
 /** A process that waits for what was passed on to itself would wait for ever. The caller settles. */
 function endSelfWaits(state: State, effects: Effects, received: LeaseState, freed: Freed): void {
-  const { name, incarnation } = received.holder
+  const { holder, incarnation } = received
   const given: readonly WantedResource[] = received.status === WAITING ? received.extras!.wants : received.grants.map(wantOf)
   for (const own of given) {
     const blocks = ({ resource, units, shared }: WantedResource) =>
       resource === own.resource && (shared ? !own.shared : own.shared || own.units + units > capacityOf(state, resource))
     const waitsForItself = (waiter: LeaseState) =>
       waiter.extras!.passedOn === undefined &&
-      waiter.holder.name === name &&
-      waiter.holder.incarnation === incarnation &&
+      waiter.holder.name === holder.name &&
+      waiter.incarnation === incarnation &&
       waiter.extras!.any === 0 &&
       waiter.extras!.wants.some(blocks)
     for (const waiter of state.resources.get(own.resource)?.queue.filter(waitsForItself) ?? [])

@@ -1,7 +1,7 @@
 /** The leases of a state: create, find, index by holder and key, and remove. */
-import { FIRST_TERM, type Holder, type LeaseExtras, type LeaseState, type LIVE, type State, type WAITING } from '../state.ts'
+import type { Holder, LeaseExtras, LIVE, State, WAITING } from '../state.ts'
 import { countLease, moveUse, uncountLease } from './key-use.ts'
-import { NO_GRANTS } from './resources.ts'
+import { LeaseState, OWN_INCARNATION } from './lease-state.ts'
 
 /** The key of a lease that was transferred to a holder name without a known process: the key of the first renewal becomes its key (rule/renew.ts). */
 export const UNCLAIMED = Number.MAX_SAFE_INTEGER
@@ -47,11 +47,11 @@ export function extrasOf(lease: LeaseState): LeaseExtras {
 }
 
 /** Returns one shared object for all leases of a holder: a million leases of one process must not keep a million copies of its name. */
-export function internHolder(state: State, name: string, incarnation: number): Holder {
+function internHolder(state: State, name: string, process: number): Holder {
   const known = state.holders.get(name)
-  if (known?.incarnation === incarnation) return known
-  const holder = { name, incarnation, leases: 0 }
-  if (known === undefined || incarnation > known.incarnation) state.holders.set(name, holder)
+  if (known?.process === process) return known
+  const holder = { name, process, leases: 0 }
+  if (known === undefined || process > known.process) state.holders.set(name, holder)
   return holder
 }
 
@@ -65,42 +65,20 @@ export function openLease(
   status: typeof WAITING | typeof LIVE,
 ): LeaseState {
   const id = state.nextLease++
-  const owner = internHolder(state, holder, incarnation ?? id)
-  const lease = newLease({ id, holder: owner, key, ttl, status, run: state.run.number, since: state.wall })
+  const owner = internHolder(state, holder, incarnation ?? OWN_INCARNATION)
+  const lease = new LeaseState({ id, holder: owner, key, ttl, status, run: state.run.number, since: state.wall })
   addLease(state, lease)
   return lease
 }
 
-/** A lease that no table lists. */
-export function newLease({
-  id,
-  holder,
-  key,
-  ttl,
-  status,
-  run,
-  since,
-}: Pick<LeaseState, 'id' | 'holder' | 'key' | 'ttl' | 'status' | 'run' | 'since'>): LeaseState {
-  // The fields that a renewal reads come first, so that they lie close together in memory.
-  return {
-    alarm: undefined,
-    status,
-    confirmed: false,
-    run,
-    aged: 0,
-    ttl,
-    key,
-    epoch: 1,
-    term: Math.min(ttl, FIRST_TERM),
-    id,
-    holder,
-    grants: NO_GRANTS,
-    since,
-    extras: undefined,
-  }
+/** Adds a lease that was loaded from a snapshot. Its holder is not shared yet. */
+export function addLoadedLease(state: State, lease: LeaseState): void {
+  const { holder } = lease
+  lease.holder = internHolder(state, holder.name, holder.process)
+  addLease(state, lease)
 }
 
-export function addLease(state: State, lease: LeaseState): void {
+function addLease(state: State, lease: LeaseState): void {
   state.leases.set(lease.id - state.origin, lease)
   lease.holder.leases++
   countLease(state, lease.key)
@@ -153,7 +131,7 @@ export function rekey(state: State, lease: LeaseState, key: number): void {
 export function rehold(state: State, lease: LeaseState, incarnation: number): void {
   const { holder } = lease
   leaveHolder(state, holder)
-  lease.holder = internHolder(state, holder.name, incarnation)
+  lease.holder = internHolder(state, holder.name, incarnation === lease.id ? OWN_INCARNATION : incarnation)
   lease.holder.leases++
 }
 

@@ -1,37 +1,15 @@
 /** The resources of a state with their grants, and the other tables by name: entries and fences. */
-import type { Attached, Grant, LeaseState, Resource, State } from '../state.ts'
+import type { Attached, Grant, State } from '../state.ts'
 import { entryBytes, type FreeEntry } from './free-entries.ts'
 import { countEntries } from './key-use.ts'
+import { Resource, withGrant } from './lease-state.ts'
 import { memberOf } from './pools.ts'
 
-/** Shared by everything without grants, and never written to: a million leases must not keep a million empty lists, or lists with room to grow. */
-export const NO_GRANTS: Grant[] = []
-const NO_QUEUE: LeaseState[] = []
-
-/** Lists a grant with its lease and its resource. The usual lease has one grant, of a resource with one grant: these two share a list. */
+/** Lists a grant with its lease and its resource. */
 export function listGrant(grant: Grant): void {
   const { lease, resource } = grant
-  if (lease.grants.length === 0 && resource.grants.length === 0) {
-    lease.grants = [grant]
-    resource.grants = lease.grants
-    return
-  }
-  lease.grants = withGrant(lease.grants, grant)
-  resource.grants = withGrant(resource.grants, grant)
-}
-
-/** A list of one may be shared, so it is replaced and not changed. */
-function withGrant(grants: Grant[], grant: Grant): Grant[] {
-  if (grants.length < 2) return [...grants, grant]
-  grants.push(grant)
-  return grants
-}
-
-/** The list without the grant at `place`. Use it in place of the list. */
-export function withoutGrant(grants: Grant[], place: number): Grant[] {
-  if (grants.length < 2) return NO_GRANTS
-  grants.splice(place, 1)
-  return grants
+  lease.held = withGrant(lease.held, grant)
+  resource.held = withGrant(resource.held, grant)
 }
 
 /** The index of the grant with this token among the grants of a resource, which are ordered by token. */
@@ -52,14 +30,15 @@ export function resourceOf(state: State, name: string): Resource {
 
 /** Call this only for a name that is not in the table. */
 export function addResource(state: State, name: string): Resource {
-  const resource: Resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NO_QUEUE, freed: false, pressed: 0, member: undefined }
+  const resource = new Resource(name)
   if (state.pools.size > 0) resource.member = memberOf(state, name)
   state.resources.set(name, resource)
   return resource
 }
 
 export function dropIfIdle(state: State, resource: Resource): void {
-  if (resource.grants.length > 0 || resource.queue.length > 0) return
+  if (!Array.isArray(resource.held) || resource.held.length + resource.queue.length > 0) return
+  if (state.pressed.size > 0) state.pressed.delete(resource)
   if (state.resources.get(resource.name) === resource) state.resources.delete(resource.name)
 }
 

@@ -9,7 +9,7 @@ import { invalid, type RespCommand, text, whole } from './command.ts'
 import { kernelCommand, kernelOptions } from './kernel-command.ts'
 import { KEY_USAGE, key } from './key-command.ts'
 import { prefixAt, read } from './read-commands.ts'
-import { writeDone, writeFenced, writeId, writeRenewed } from './replies.ts'
+import { writeDone, writeFenced, writeId, writeRenewed, writeTerms } from './replies.ts'
 import type { RespSession } from './session.ts'
 import { unwatch, watch } from './watch.ts'
 
@@ -208,6 +208,11 @@ function renew(session: RespSession): void {
   const { renewals } = session.host.context.limits
   if (args.count - 1 > renewals)
     throw new LeaseError('LIMIT', `at most ${renewals} renewals in one command`, { facts: { limit: renewals } })
+  // The most frequent command of all.
+  if (args.count === 2) {
+    const ttl = session.host.context.guarded.renewAtOnce(session.caller, whole(session, 1, 'a lease'))
+    if (ttl !== undefined) return session.reply(to => writeTerms(to, [ttl]))
+  }
   const leases: number[] = []
   for (let i = 1; i < args.count; i++) leases.push(whole(session, i, 'a lease'))
   session.propose({ kind: 'renew', leases }, writeRenewed)

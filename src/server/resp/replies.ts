@@ -86,8 +86,11 @@ function writeQueued(to: RespWriter, { lease, position, ttl, revision }: Queued)
 }
 
 export function writeRenewed(to: RespWriter, outcome: Outcome): void {
-  if (outcome.kind !== 'renewed') return writeUnexpected(to, outcome)
-  const { ttls } = outcome
+  if (outcome.kind === 'renewed') writeTerms(to, outcome.ttls)
+  else writeUnexpected(to, outcome)
+}
+
+export function writeTerms(to: RespWriter, ttls: readonly number[]): void {
   to.array(ttls.length)
   for (let i = 0; i < ttls.length; i++) to.integer(ttls[i]!)
 }

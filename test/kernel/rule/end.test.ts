@@ -264,7 +264,7 @@ describe('transfer', () => {
       incarnation: known.incarnation,
       stopped: true,
     }) as { id: number }
-    expect(world.lease(id)!.holder).toBe(world.lease(known.lease)!.holder)
+    expect(world.lease(id)!.incarnation).toBe(known.incarnation)
   })
 })
 
@@ -292,7 +292,7 @@ describe('the recipient of a transfer', () => {
     expect(world.renew(given('x', { incarnation }), theirs)).toBe(10_000)
     // Not named, and waiting for nothing: it is not known which of that name is meant, and with which key it would come.
     const open = given('y')
-    expect(world.lease(open)!.holder.incarnation).toBe(open)
+    expect(world.lease(open)!.incarnation).toBe(open)
     expect(world.renew(open, mine)).toBe(10_000)
     // Another's number is not b's.
     const other = world.acquire('c', 'w', { key: theirs })
@@ -305,7 +305,7 @@ describe('the recipient of a transfer', () => {
     const giver = world.acquire('a', ['jobs/1', 'secret'], { key: mine })
     const waiter = world.queue('b', 'jobs/1', { key: theirs })
     const { id } = world.do({ kind: 'transfer', lease: giver.lease, to: 'b', stopped: true }, { key: mine }) as { id: number }
-    expect(world.lease(id)!.holder.incarnation).not.toBe(waiter.incarnation)
+    expect(world.lease(id)!.incarnation).not.toBe(waiter.incarnation)
     expect(world.renew(id, theirs)).toBe(-1)
     expect(world.renew(id, mine)).toBe(10_000)
   })

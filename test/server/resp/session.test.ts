@@ -60,6 +60,27 @@ test('incomplete commands of many connections are bounded in total', async () =>
 })
 
 describe('a connection', () => {
+  test('renews a single lease without a record at the owner of a log, from its second renewal on, and only with its own key', async () => {
+    await using here = await place({ owned: true })
+    for (const name of ['mine', 'theirs'])
+      await propose(here.lessor, { kind: 'key', name, hash: hashSecret(name), allow: [{ verb: 'acquire', prefix: '' }] })
+    await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
+    using mine = new Raw(here.port)
+    using theirs = new Raw(here.port)
+    expect(await mine.ask('LEASE.RENEW', 1)).toMatchObject({ message: expect.stringMatching(/^UNAUTHENTICATED/) })
+    await mine.ask('AUTH', 'mine')
+    await theirs.ask('AUTH', 'theirs')
+    const lease = ((await mine.ask('LEASE.ACQUIRE', 'jobs/a', 'TTL', 5_000)) as number[])[1]!
+    const { index } = here.lessor.figures
+    expect(await mine.ask('LEASE.RENEW', lease)).toEqual([5_000])
+    expect(here.lessor.figures).toMatchObject({ index: index! + 1, memoryRenewals: 0 })
+    expect(await mine.ask('LEASE.RENEW', lease)).toEqual([5_000])
+    expect(here.lessor.figures).toMatchObject({ index: index! + 1, memoryRenewals: 1 })
+    expect(await theirs.ask('LEASE.RENEW', lease)).toEqual([-1])
+    expect(await mine.ask('LEASE.RENEW', lease + 1_000)).toEqual([-1])
+    expect(here.lessor.figures).toMatchObject({ index: index! + 1 })
+  })
+
   test('acquires, renews, is refused and releases', async () => {
     await using here = await place()
     using raw = new Raw(here.port)

@@ -2,6 +2,7 @@
 import { Readable } from 'node:stream'
 import { crc32 } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
+import { turn } from '../../../src/clock.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import { SegmentLog } from '../../../src/store/file/segment-log.ts'
 import { SnapshotFiles } from '../../../src/store/file/snapshot-files.ts'
@@ -104,12 +105,13 @@ describe('whatever the disk does, acknowledged records are kept, in their order'
     Object.assign(faults, { failing: 0.05, dying: 0.05 })
     for (let i = 0; i < 120; i++) {
       faults.full = writer.clock.random() < 0.1
+      faults.readOnly = writer.clock.random() < 0.05
       try {
         await writer.append()
       } catch (error) {
         if (hasDied(error)) await restarted(writer)
         else if (!(error instanceof LeaseError) || error.reason === 'damaged') throw error
-        else if (error.code === 'UNAVAILABLE') expect(error.reason).toMatch(/full|io/)
+        else if (error.code === 'UNAVAILABLE') expect(error.reason).toMatch(/full|io|readonly/)
       }
     }
     expect(writer.kept.length).toBeGreaterThan(40)
@@ -122,6 +124,7 @@ function hasDied(error: unknown): boolean {
 
 /** The process may die again while it opens the log. */
 async function restarted(writer: Writer): Promise<void> {
+  writer.disk.faults.readOnly = false
   for (;;) {
     try {
       return await writer.restart(writer.clock.random() < 0.5)
@@ -233,6 +236,43 @@ test('a process goes on in the longer file that another one has put in the place
 })
 
 const firstSegment = '0000000000000001.log'
+
+describe('a disk that stands still', () => {
+  test('delays the append that it is to write, acknowledges nothing, and delays no reader', async () => {
+    const writer = await logOf(3)
+    const resume = writer.disk.stall()
+    let settled = false
+    const appended = writer.append().finally(() => {
+      settled = true
+    })
+    for (let i = 0; i < 20; i++) await turn()
+    expect(settled).toBe(false)
+    expect(writer.log.head.index).toBe(3)
+    expect(await writer.texts()).toEqual(writer.kept)
+    resume()
+    await appended
+    expect(writer.kept).toHaveLength(4)
+  })
+
+  test('keeps nothing of an append that it had not begun to write when the power is lost', async () => {
+    const writer = await logOf(3)
+    writer.disk.stall()
+    void writer.append().catch(() => {})
+    await turn()
+    await writer.restart(true)
+    expect(writer.kept).toHaveLength(3)
+  })
+})
+
+test('a disk that has become read-only refuses appends, keeps what there is, and takes appends again when it can be written', async () => {
+  const writer = await logOf(3)
+  writer.disk.faults.readOnly = true
+  await expect(writer.append()).rejects.toMatchObject({ reason: 'readonly' })
+  expect(await writer.texts()).toEqual(writer.kept)
+  writer.disk.faults.readOnly = false
+  await writer.append()
+  expect(writer.kept.length).toBeGreaterThanOrEqual(4)
+})
 
 describe('damage is reported and changes nothing', () => {
   const cases: Record<string, (bytes: Buffer) => void> = {

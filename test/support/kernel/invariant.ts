@@ -2,7 +2,7 @@
 
 import type { KeyUse } from '../../../src/kernel/command.ts'
 import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'
-import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
+import { entryRefusal, processOf } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
 import { rule } from '../../../src/kernel/rule/policy.ts'
 import { noUse } from '../../../src/kernel/state/key-use.ts'
@@ -95,10 +95,11 @@ function* resources(state: State): Generator<string> {
     const used = exclusive.reduce((sum, grant) => sum + grant.units, 0)
     if (used !== resource.used) yield `${name}: ${used} units are held, ${resource.used} are counted`
     if (resource.grants.length - exclusive.length !== resource.sharers) yield `${name}: sharers are miscounted`
-    for (const { lease } of resource.grants.slice(0, resource.pressed))
+    const pressed = state.pressed.get(resource) ?? 0
+    for (const { lease } of resource.grants.slice(0, pressed))
       if (lease.status !== FROZEN && lease.extras?.timers?.[HOLD] === undefined)
         yield `${name}: ${lease.id} does not count how long it holds`
-    if (resource.pressed > resource.grants.length) yield `${name}: more holders are pressed than there are`
+    if (pressed > resource.grants.length) yield `${name}: more holders are pressed than there are`
     if (exclusive.length > 0 && resource.sharers > 0) yield `${name} is shared and not shared`
     for (let i = 1; i < resource.grants.length; i++)
       if (resource.grants[i - 1]!.token >= resource.grants[i]!.token) yield `${name}: grants are not in the order of tokens`
@@ -285,7 +286,7 @@ function* liveness(state: State): Generator<string> {
     })
     if (now.length < (any === 0 ? wants.length : any)) continue
     // What it brings must be free as well.
-    if (lease.extras!.pending.some(entry => entryRefusal(state, lease.holder, entry, lease.key) !== undefined)) continue
+    if (lease.extras!.pending.some(entry => entryRefusal(state, processOf(lease), entry, lease.key) !== undefined)) continue
     const entitled = wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
     yield `${lease.id} waits${entitled ? '' : ', without any right to,'} for what is free: ${now.map(want => want.resource)}`
   }

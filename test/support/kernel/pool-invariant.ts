@@ -1,7 +1,7 @@
 /** The same must hold for the pools of every state. All tables are worked out again from entries, leases and policies, the naive way. */
 
 import type { PoolCondition } from '../../../src/kernel/command.ts'
-import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
+import { entryRefusal, processOf } from '../../../src/kernel/rule/attach.ts'
 import { rule, ruledBy } from '../../../src/kernel/rule/policy.ts'
 import {
   type Attached,
@@ -219,7 +219,7 @@ function* liveness(state: State, name: string, members: readonly NaiveMember[], 
   // With quotas, members of several units may turn a request into a loan: then nothing is said about it here.
   if (hasQuotas && within.some(({ extras }) => extras!.pool!.units === 0 && extras!.pool!.total === 0)) return
   const brought = (waiter: LeaseState) =>
-    waiter.extras!.pending.every(entry => entryRefusal(state, waiter.holder, entry, waiter.key) === undefined)
+    waiter.extras!.pending.every(entry => entryRefusal(state, processOf(waiter), entry, waiter.key) === undefined)
   if (queue === 'fair') {
     if (within.length > 0 && within.every(waiter => brought(waiter) && canServe(members, waiter.extras!.pool!, member => member.room)))
       yield `all waiters of ${name} fit: ${within.map(({ id }) => id)}`

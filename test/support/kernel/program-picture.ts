@@ -7,14 +7,14 @@ import type { ModelLease, ProgramModel } from './program-model.ts'
 const STATUS = ['waiting', 'live', 'suspect', 'frozen'] as const
 
 export function kernelPicture(lease: LeaseState): string {
-  const { id, holder: owner, status, ttl: own, term, confirmed, extras, grants } = lease
+  const { id, holder: owner, incarnation, status, ttl: own, term, confirmed, extras, grants } = lease
   const timers = extras?.timers ?? []
   const running = (slot: number) => (timers[slot] === undefined ? [] : [`${timers[slot].duration}-${timers[slot].aged}`])
   const notice =
     timers[PREEMPT] === undefined || extras?.pool === undefined ? '' : ` notice for ${extras.pool.notice} ran ${timers[PREEMPT].aged}`
   const pool = extras?.pool
   return [
-    `${id} ${owner.name}#${owner.incarnation} ${STATUS[status]} ${own}/${term}${confirmed ? ' confirmed' : ''}${extras?.open ? ' open' : ''}`,
+    `${id} ${owner.name}#${incarnation} ${STATUS[status]} ${own}/${term}${confirmed ? ' confirmed' : ''}${extras?.open ? ' open' : ''}`,
     `under ${extras?.parent?.id ?? 0} any ${status === WAITING ? (extras?.any ?? 0) : 0}`,
     `holds ${grants.map(({ resource, units, shared }) => `${resource.name}*${shared ? 'shared' : units}`).sort()}`,
     `cap ${running(CAP)} breaks ${[3, 4, 5, 6, ...(pool === undefined ? [7] : [])].flatMap(running)}${notice}`,

@@ -400,10 +400,10 @@ export class Stream {
     )
     const wait = wants.length > 0 && !this.#chance(3)
     const known = this.#lease(state)
-    const mine = this.#chance(2) && known !== undefined ? known.holder : undefined
+    const mine = this.#chance(2) && known !== undefined ? known : undefined
     return {
       kind: 'acquire',
-      holder: mine?.name ?? this.#holder(),
+      holder: mine?.holder.name ?? this.#holder(),
       ttl: 100 + this.#random(60_000),
       wants,
       ...(mine !== undefined && { incarnation: mine.incarnation }),

@@ -1,5 +1,5 @@
 /**
- * A disk in memory on which writes fail, stop half-way and are lost. It has what the system remembers and what is durable: a crash of the process keeps the
+ * A disk in memory on which writes fail, stop half-way, stand still and are lost. It has what the system remembers and what is durable: a crash of the process keeps the
  * former, and a power loss keeps any part of what was written and not synced, sector by sector, and any of the names that were given since the folder was
  * last synced.
  */
@@ -18,6 +18,8 @@ export interface Faults {
   dying: number
   /** No file can grow. */
   full: boolean
+  /** Nothing can be changed. */
+  readOnly: boolean
   /** The process dies when it is here for the `count`th time. */
   dieAt: { readonly place: string; count: number } | undefined
 }
@@ -35,11 +37,12 @@ interface Contents {
 export class Died extends Error {}
 
 export class FaultyDisk implements LogFolder {
-  readonly faults: Faults = { failing: 0, dying: 0, full: false, dieAt: undefined }
+  readonly faults: Faults = { failing: 0, dying: 0, full: false, readOnly: false, dieAt: undefined }
   readonly #chance: Chance
   #files = new Map<string, Contents>()
   #durableNames = new Map<string, Contents>()
   #isDead = false
+  #stall: Promise<void> | undefined
 
   constructor(chance: Chance) {
     this.#chance = chance
@@ -48,6 +51,7 @@ export class FaultyDisk implements LogFolder {
   /** The process has died: a new one begins. */
   restart({ powerLoss }: { readonly powerLoss: boolean }): void {
     this.#isDead = false
+    this.#stall = undefined // what waits for it belongs to the dead process
     if (!powerLoss) return
     // Each name is as it was, or as it has become.
     for (const name of new Set([...this.#files.keys(), ...this.#durableNames.keys()])) {
@@ -65,6 +69,18 @@ export class FaultyDisk implements LogFolder {
       contents.durable = Buffer.from(contents.bytes)
     }
     this.#durableNames = new Map(this.#files)
+  }
+
+  /** The disk stands still: calls that change it wait until the returned function is called. */
+  stall(): () => void {
+    let resume = () => {}
+    this.#stall = new Promise(resolve => {
+      resume = resolve
+    })
+    return () => {
+      this.#stall = undefined
+      resume()
+    }
   }
 
   /** Changes a file behind the back of everybody. */
@@ -109,14 +125,14 @@ export class FaultyDisk implements LogFolder {
   async create(temporaryName: string): Promise<NewLogFile> {
     const contents = { bytes: Buffer.alloc(0), durable: Buffer.alloc(0) }
     let name = temporaryName
-    this.#step('create', () => this.#files.set(name, contents))
+    await this.#step('create', () => this.#files.set(name, contents))
     return {
       write: async (bytes, at) => this.#step('fill', () => this.#write(contents, bytes, at)),
       keep: async kept => {
-        this.#step('sync file', () => {
+        await this.#step('sync file', () => {
           contents.durable = Buffer.from(contents.bytes)
         })
-        this.#step('rename', () => {
+        await this.#step('rename', () => {
           this.#files.delete(name)
           this.#files.set(kept, contents)
           name = kept
@@ -130,11 +146,11 @@ export class FaultyDisk implements LogFolder {
   }
 
   async remove(name: string): Promise<void> {
-    this.#step('remove', () => this.#files.delete(name))
+    await this.#step('remove', () => this.#files.delete(name))
   }
 
   async sync(): Promise<void> {
-    this.#step('sync folder', () => {
+    await this.#step('sync folder', () => {
       this.#durableNames = new Map(this.#files)
     })
   }
@@ -158,8 +174,10 @@ export class FaultyDisk implements LogFolder {
     if (fails) throw Object.assign(new Error('the disk failed'), { code: 'EIO' })
   }
 
-  #step(step: DiskStep, work: () => void): void {
+  async #step(step: DiskStep, work: () => void): Promise<void> {
+    await this.#stall
     this.#live()
+    if (this.faults.readOnly) throw Object.assign(new Error('a read-only file system'), { code: 'EROFS' })
     if (step !== 'write' && step !== 'fill' && this.#chance() < this.faults.dying) this.#die() // writes die half-way
     this.#reach(`before ${step}`)
     work()
