@@ -36,7 +36,7 @@ export interface FactsByCode {
     readonly ttl?: number
     /** About how many ms ago the holder was last heard of, by a clock that may be wrong. Left out if it is not known. */
     readonly silence?: number
-    /** This call has stayed for so many ms. */
+    /** This call has stayed for this many ms. */
     readonly waited?: number
   }
   /** `wait` ran out before the lease was granted. The place in the queue is given up. Next: try again later, or wait longer. */
@@ -58,7 +58,7 @@ export interface FactsByCode {
     readonly holder?: string
     /** Such as `unreachable`, `stall`, `suspend`, `revoked`, `parent`, `max-hold`, `not-renewed`, `inactive`, `no-progress`. */
     readonly cause?: string
-    /** That lasted for so many ms. */
+    /** That lasted for this many ms. */
     readonly ms?: number
     readonly by?: string
   }

@@ -134,7 +134,7 @@ export interface Listing {
 
 /** One page of a list. */
 export interface PageView<K extends 'leases' | 'resources'> extends View<K> {
-  /** So many items match, on all pages. */
+  /** This many items match, on all pages. */
   readonly total: number
 }
 
@@ -320,7 +320,7 @@ export interface PoolView {
   readonly elapsed: number
   /** By name; members that have left and are still held come last. */
   readonly members: readonly PoolMemberView[]
-  /** So many wait in all, reservations included. */
+  /** This many wait in all, reservations included. */
   readonly waiting: number
   /** In the order of service: those that the query asked for. */
   readonly queue: readonly PoolWaiterView[]

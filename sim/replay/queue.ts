@@ -35,7 +35,7 @@ export interface QueueOptions {
    * @default 'everything'
    */
   readonly repeats?: 'everything' | 'rest' | 'nothing'
-  /** So many estimated starts are asked for, of waiters at random times. */
+  /** This many estimated starts are asked for, of waiters at random times. */
   readonly asks?: number
   /** Ms between two ticks of the log while jobs wait. Besides, the log knows the time of each request and each release. */
   readonly tick?: number

@@ -42,7 +42,7 @@ export interface SessionRequest {
   readonly incarnation?: number | undefined
 }
 
-/** So many agents of one name get numbers after it. */
+/** This many agents of one name get numbers after it. */
 const MAX_NAMESAKES = 99
 /** A name that is neither free nor in use is looked at again this many times. */
 const MAX_TRIES = 5

@@ -15,7 +15,7 @@ export interface AcquireSettings extends HeldLeaseOptions {
   readonly onWait: AcquireOptions['onWait']
   readonly onQueued: AdvancedAcquireOptions['onQueued']
   readonly onAway: AdvancedAcquireOptions['onAway']
-  /** The call stays so many ms for the end of a dead holder's lease. */
+  /** The call stays this many ms for the end of a dead holder's lease. */
   readonly confirm: number | undefined
 }
 

@@ -172,7 +172,7 @@ export interface PoolAccount {
 /** A waiter needs this, apart from who it is. Waiters with equal needs share one. */
 export interface PoolShape {
   readonly key: string
-  /** So many waiters have it. */
+  /** This many waiters have it. */
   waiters: number
   /** True if all members together could serve it, judged at this version of the pool. */
   possible: boolean

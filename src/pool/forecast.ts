@@ -348,7 +348,7 @@ class Play {
 interface MatchIndex {
   /** By member: 1 if it matches. */
   readonly matches: Uint8Array
-  /** So many of the members that match have free units. */
+  /** This many of the members that match have free units. */
   free: number
 }
 

@@ -64,9 +64,9 @@ interface SequenceState {
   seq: number
   /** The highest number accepted. */
   accepted: number
-  /** So many were accepted since one was stored. */
+  /** This many were accepted since one was stored. */
   unstored: number
-  /** So many more numbers may have been seen before: by this server before a restart, or by another server. */
+  /** This many more numbers may have been seen before: by this server before a restart, or by another server. */
   doubtful: number
 }
 

@@ -70,7 +70,7 @@ class FairQueue {
   readonly #halfLife: number
   readonly #penalty: number
   readonly #hasQuotas: boolean
-  /** So many reservations wait in all. Mostly none, and then no account has to be asked. */
+  /** This many reservations wait in all. Mostly none, and then no account has to be asked. */
   readonly reserved: number
 
   constructor(state: State, pool: PoolState) {
