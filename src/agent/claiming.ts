@@ -29,11 +29,7 @@ export class Claiming {
   }
 
   /** Undefined: all of it is held. Otherwise the claim that waits. */
-  async claim(
-    resources: readonly string[],
-    mode: Mode,
-    terms: ClaimTerms,
-  ): Promise<ClaimRecord | undefined> {
+  async claim(resources: readonly string[], mode: Mode, terms: ClaimTerms): Promise<ClaimRecord | undefined> {
     const missing = this.#notYetHeld(resources, mode, terms)
     if (missing.length === 0) return undefined
     const waiting = this.#waitingFor(missing, mode, terms)
@@ -105,9 +101,7 @@ export class Claiming {
     await this.#book.sync()
     const still = this.#notYetHeld(missing, mode, terms)
     if (still.length === 0) return undefined
-    return (
-      this.#waitingFor(still, mode, terms) ?? this.#book.acquire({ kind: 'claim', wants: wantsOf(still, mode), ...terms, wait: true })
-    )
+    return this.#waitingFor(still, mode, terms) ?? this.#book.acquire({ kind: 'claim', wants: wantsOf(still, mode), ...terms, wait: true })
   }
 
   async viewOf(resources: readonly string[], mode: Mode, terms: Pick<ClaimTerms, 'conversation'>): Promise<ClaimView> {

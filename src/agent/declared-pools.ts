@@ -54,9 +54,13 @@ export function rangeMembers(pool: string, range: string): readonly DeclaredMemb
   const [, from = '', to = from] = /^\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?$/.exec(range) ?? []
   const count = Number(to) - Number(from) + 1
   if (from === '' || count < 1 || count > MAX_MEMBERS)
-    throw new LeaseError('INVALID', `a range is written 3000-3099, and has at most ${MAX_MEMBERS} numbers, not ${JSON.stringify(range.slice(0, 80))}`, {
-      facts: { option: 'range' },
-    })
+    throw new LeaseError(
+      'INVALID',
+      `a range is written 3000-3099, and has at most ${MAX_MEMBERS} numbers, not ${JSON.stringify(range.slice(0, 80))}`,
+      {
+        facts: { option: 'range' },
+      },
+    )
   return Array.from({ length: count }, (_, i) => {
     const member = `${Number(from) + i}`
     return { member: checkedName(pool, member), resource: `${pool}/${member}`, labels: {} }

@@ -11,7 +11,13 @@ export type AgentIdentity = Pick<AgentOptions, 'name' | 'unnamed' | 'process'>
 /** The name of the agent that `Agent.join` would share. Undefined: there is none. */
 export async function presentName(leases: Leases, { name, unnamed, process }: AgentIdentity): Promise<string | undefined> {
   const bound = process && { host: hostname(), ...process }
-  const session = await presentSession(new AgentLog(leases), { name: checkAgentName(name), unnamed, ttl: 0, aliveBy: 'calls', process: bound })
+  const session = await presentSession(new AgentLog(leases), {
+    name: checkAgentName(name),
+    unnamed,
+    ttl: 0,
+    aliveBy: 'calls',
+    process: bound,
+  })
   return session?.name
 }
 

@@ -116,7 +116,10 @@ export async function sessionsOfProcess(log: AgentLog, process: BoundProcess): P
  * The session of the process that asks. One process is one agent: if a person gave a name, the agent of that name (or of that name with a number, or the
  * one that was opened before the name was known); otherwise its first.
  */
-async function sessionOfProcess(log: AgentLog, { process, name, unnamed = false, parent }: SessionRequest): Promise<AgentSession | undefined> {
+async function sessionOfProcess(
+  log: AgentLog,
+  { process, name, unnamed = false, parent }: SessionRequest,
+): Promise<AgentSession | undefined> {
   if (process === undefined || parent !== undefined) return undefined
   for (const session of await sessionsOfProcess(log, process)) {
     const isNamed = session.name === name || session.name.replace(/-\d+$/, '') === name || session.name === defaultName(process)

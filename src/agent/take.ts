@@ -48,9 +48,13 @@ export async function takeFromPool(
   if (key.length > 1_000) throw new LeaseError('INVALID', 'match has too many labels: leave some out', { facts: { option: 'match' } })
   const members = await membersOf(leases, request, workspace)
   if (members.length < count)
-    throw new LeaseError('NOT_FOUND', `the pool ${pool} has ${members.length} members that match, fewer than ${count}: see look ${pool}${declaredHere(workspace)}`, {
-      facts: { pool, members: members.length, count },
-    })
+    throw new LeaseError(
+      'NOT_FOUND',
+      `the pool ${pool} has ${members.length} members that match, fewer than ${count}: see look ${pool}${declaredHere(workspace)}`,
+      {
+        facts: { pool, members: members.length, count },
+      },
+    )
   const taken = () => book.claims.filter(claim => claim.held && claim.pool === pool && claim.match === key)
   const unusable = new Set<string>()
   for (;;) {
@@ -58,10 +62,21 @@ export async function takeFromPool(
     if (have.size >= count) break
     const free = members.filter(({ resource }) => !have.has(resource) && !unusable.has(resource))
     if (free.length === 0)
-      throw new LeaseError('HELD', `every member of ${pool} that no agent holds is used by another program: stop that, or take from another range`, {
-        facts: { pool },
-      })
-    const details = { kind: 'take', any: count - have.size, purpose: oneLine(purpose, PURPOSE_CHARACTERS), expect: 0, pool, match: key } as const
+      throw new LeaseError(
+        'HELD',
+        `every member of ${pool} that no agent holds is used by another program: stop that, or take from another range`,
+        {
+          facts: { pool },
+        },
+      )
+    const details = {
+      kind: 'take',
+      any: count - have.size,
+      purpose: oneLine(purpose, PURPOSE_CHARACTERS),
+      expect: 0,
+      pool,
+      match: key,
+    } as const
     const claim = await acquireAny(free, wants => book.acquire({ ...details, wants, wait: false }))
     if (isUsable === undefined) continue
     for (const resource of claim.resources) {

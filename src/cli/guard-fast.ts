@@ -115,7 +115,8 @@ function ask(server: URL, event: HookEvent, { agent, failClosed }: GuardFlags): 
 
 function answerOf(response: Buffer): LocatedDecision {
   const at = response.indexOf('\r\n\r\n')
-  const [, status = '', headers = ''] = /^HTTP\/1\.\d (\d+)[^\r]*\r\n(.*)$/s.exec(response.toString('latin1', 0, Math.max(0, at)) + '\r\n') ?? []
+  const [, status = '', headers = ''] =
+    /^HTTP\/1\.\d (\d+)[^\r]*\r\n(.*)$/s.exec(`${response.toString('latin1', 0, Math.max(0, at))}\r\n`) ?? []
   const length = Number(/^content-length: *(\d+)/im.exec(headers)?.[1] ?? Number.NaN)
   const body = response.subarray(at + 4)
   let read: { readonly allow?: unknown; readonly error?: { readonly message?: string } }

@@ -215,9 +215,11 @@ async function deny(agent: Agent, path: GuardedPath, resource: string): Promise<
   const since = holder === undefined ? '' : `, for ${inWords(holder.forSeconds * 1_000)}`
   const idle = holder?.idleSeconds === undefined ? '' : `, last active ${inWords(holder.idleSeconds * 1_000)} ago`
   const waiting = view?.waiters.length ? `, ${view.waiters.length} waiting` : ''
+  const why = `${shown} is held ${who}${purpose}${since}${idle}${waiting}`
+  await agent.noteDenial(resource, why)
   return {
     allow: false,
-    reason: `leasehold: ${shown} is held ${who}${purpose}${since}${idle}${waiting}. Do not write it in another way. Work on something else, or queue for it: call the leasehold tool claim with names [${JSON.stringify(`name:${resource}`)}] and wait_seconds 45, and edit when it is held. A person sees more with: leasehold explain ${resource}`,
+    reason: `leasehold: ${why}. Do not write it in another way. Work on something else, or queue for it: call the leasehold tool claim with names [${JSON.stringify(`name:${resource}`)}] and wait_seconds 45, and edit when it is held. A person sees more with: leasehold explain ${resource}`,
   }
 }
 

@@ -51,7 +51,11 @@ export class HttpAgents {
   }
 
   /** Runs a call of an agent, with a function that finds it or one of its sub-agents. */
-  async call<T>(caller: Caller, identity: HttpIdentity, work: (agentOf: (subAgent: string | undefined) => Promise<Agent>) => Promise<T>): Promise<T> {
+  async call<T>(
+    caller: Caller,
+    identity: HttpIdentity,
+    work: (agentOf: (subAgent: string | undefined) => Promise<Agent>) => Promise<T>,
+  ): Promise<T> {
     let entry: HttpAgent | undefined
     const agentOf = async (subAgent: string | undefined) => {
       entry ??= this.#enter(caller, identity)

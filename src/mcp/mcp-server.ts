@@ -74,7 +74,11 @@ export async function callTool(
     const args = checked(name, given)
     agent = await agentOf(args.sub_agent)
     const tool = TOOLS[name] as Tool
-    answer = (await tool.run(agent, args as never, { now: clock.wall(), signal, ...(isPortFree !== undefined && { isPortFree }) })) as ToolAnswer
+    answer = (await tool.run(agent, args as never, {
+      now: clock.wall(),
+      signal,
+      ...(isPortFree !== undefined && { isPortFree }),
+    })) as ToolAnswer
   } catch (error) {
     if (!(error instanceof LeaseError)) onError(error)
     answer = { status: 'refused', error: failureView(error) }

@@ -9,7 +9,7 @@ import { MAX_NAMES } from '../agent/names.ts'
 const text = (description: string) => Type.String({ description })
 const some = Type.Optional
 
-const subAgent = some(text('Your short name, only if you are a sub-agent.'))
+const subAgent = some(text('Sub-agents only: your short name.'))
 const purpose = Type.String({ description: 'Why, in a few words. Others see it.', maxLength: 500 })
 
 export const ARGUMENTS = {
@@ -19,7 +19,9 @@ export const ARGUMENTS = {
       minItems: 1,
       maxItems: MAX_NAMES,
     }),
-    mode: some(Type.Union([Type.Literal('exclusive'), Type.Literal('shared')], { description: 'shared: to rely on it not being changed.' })),
+    mode: some(
+      Type.Union([Type.Literal('exclusive'), Type.Literal('shared')], { description: 'shared: to rely on it not being changed.' }),
+    ),
     purpose,
     until: some(
       Type.Union([Type.Literal('turn'), Type.Literal('release')], {
@@ -57,31 +59,24 @@ export const ARGUMENTS = {
 
 export type ToolArguments = { readonly [T in keyof typeof ARGUMENTS]: Static<(typeof ARGUMENTS)[T]> }
 
-const names = Type.Array(Type.String())
-const objects = Type.Array(Type.Object({}))
-const number = Type.Integer({ minimum: 0 })
+const array = some(Type.Unsafe<readonly unknown[]>({ type: 'array' }))
+const object = some(Type.Unsafe<object>({ type: 'object' }))
 
-/** Every result: its own fields, the failure, and the notices last. */
-const result = <T extends Parameters<typeof Type.Object>[0]>(statuses: readonly string[], fields: T) =>
+/** Every result: its own fields, the failure, and the notices last. The fields within are not described: each says in its text what it is. */
+const result = (statuses: string, fields: Parameters<typeof Type.Object>[0]) =>
   Type.Object({
-    status: Type.Enum([...statuses, 'refused']),
+    status: text(`${statuses} or refused`),
     ...fields,
-    error: some(Type.Object({ code: Type.String(), message: Type.String(), next: Type.String() })),
-    notices: Type.Array(Type.Object({ kind: Type.String(), names, text: Type.String() })),
+    error: object,
+    notices: Type.Unsafe<readonly unknown[]>({ type: 'array' }),
   })
 
 export const RESULTS = {
-  claim: result(['held', 'queued'], {
-    names: some(names),
-    tokens: some(Type.Record(Type.String(), number)),
-    ends: some(names),
-    position: some(number),
-    waits_for: some(objects),
-  }),
-  mine: result(['ok'], { held: some(objects), queued: some(objects), lost: some(objects) }),
-  release: result(['ok'], { released: some(names), not_held: some(names) }),
-  look: result(['ok'], { names: some(objects), more: some(Type.Boolean()) }),
-  ask: result(['asked'], { holders: some(names) }),
-  take: result(['taken'], { members: some(objects), environment: some(names) }),
-  whoami: result(['ok'], { agent: some(Type.String()) }),
+  claim: result('held, queued', { tokens: object, ends: array, position: some(Type.Integer()), waits_for: array }),
+  mine: result('ok', { held: array, queued: array, lost: array }),
+  release: result('ok', { released: array, not_held: array }),
+  look: result('ok', { names: array, more: some(Type.Boolean()) }),
+  ask: result('asked', { holders: array }),
+  take: result('taken', { members: array, environment: array, ends: array }),
+  whoami: result('ok', { agent: some(Type.String()) }),
 }

@@ -59,8 +59,7 @@ export const TOOLS: { readonly [N in ToolName]: Tool<N> } = {
   },
   release: {
     title: 'Release names',
-    description:
-      'Call it as soon as you are done with names, since others may wait: releases them, or leaves their queues.',
+    description: 'Call it as soon as you are done with names, since others may wait: releases them, or leaves their queues.',
     readOnly: false,
     destructive: true,
     async run(agent, { names }) {
@@ -129,16 +128,18 @@ export const TOOLS: { readonly [N in ToolName]: Tool<N> } = {
 }
 
 /** Returns what ends a claim, in the words of a model. */
-function endsOf({ aliveBy, ttlSeconds, idleLimitSeconds, capSeconds, parent }: WhoAmI, { forTurn }: { readonly forTurn: boolean }): readonly string[] {
+function endsOf(
+  { aliveBy, ttlSeconds, idleLimitSeconds, capSeconds, parent }: WhoAmI,
+  { forTurn }: { readonly forTurn: boolean },
+): readonly string[] {
   const words = (seconds: number) => inWords(Math.ceil(seconds) * 1_000)
-  // A sub-agent ends with its agent, whose end its claims survive by a quarter of their term.
-  const whose = parent === 0 ? 'your process' : 'the process of the agent that you work for'
+  // What a sub-agent claimed stays for a quarter of its term longer than the session of its agent.
   const within = words(parent === 0 ? ttlSeconds : 1.25 * ttlSeconds)
+  const alive = aliveBy === 'process' ? `${within} after your process is gone, at the latest` : `${within} without a call of yours`
   return [
     'release',
     ...(forTurn ? ['the end of your turn, if your host runs the hooks of leasehold init'] : []),
-    ...(parent === 0 ? [] : ['the end of the agent that you work for']),
-    aliveBy === 'process' ? `${within} after ${whose} is gone, at the latest` : `${within} without a call of yours`,
+    parent === 0 ? alive : `the end of the agent that you work for, and ${within} after its process is gone, at the latest`,
     ...(aliveBy === 'process' ? [`an agent that waits for it, if you have not been active for ${words(idleLimitSeconds)}`] : []),
     `its longest life, ${words(capSeconds)} after you got it`,
   ]

@@ -33,15 +33,26 @@ describe('the host of a process, on a real chain', () => {
     chmodSync(join(repository, 'leasehold.mjs'), 0o755)
     symlinkSync('../../leasehold.mjs', join(repository, 'node_modules/.bin/leasehold'))
     const run = `exec '${process.execPath}' '${WALK}' >&2`
-    writeFileSync(join(repository, '.git/hooks/pre-commit'), `#!/bin/sh\n'${process.execPath}' '${WALK}' > '${folder}/found'\n`, { mode: 0o755 })
+    writeFileSync(join(repository, '.git/hooks/pre-commit'), `#!/bin/sh\n'${process.execPath}' '${WALK}' > '${folder}/found'\n`, {
+      mode: 0o755,
+    })
     writeFileSync(join(repository, 'wrapper'), `#!/bin/bash\n${run.replace(' >&2', '')}\n`, { mode: 0o755 })
-    writeFileSync(join(repository, 'pre-commit.js'), `require('node:child_process').execFileSync(${JSON.stringify(process.execPath)}, [${JSON.stringify(WALK)}], { stdio: 'inherit' })\n`)
+    writeFileSync(
+      join(repository, 'pre-commit.js'),
+      `require('node:child_process').execFileSync(${JSON.stringify(process.execPath)}, [${JSON.stringify(WALK)}], { stdio: 'inherit' })\n`,
+    )
   })
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   test('is found above a shell, a script file of a shell, env and timeout', () => {
     const walk = `'${process.execPath}' '${WALK}'`
-    for (const line of [walk, `${walk}; true`, `sh -c "${walk}; true"; true`, './wrapper; true', `env X=1 timeout 20 sh -c "${walk}; true"; true`])
+    for (const line of [
+      walk,
+      `${walk}; true`,
+      `sh -c "${walk}; true"; true`,
+      './wrapper; true',
+      `env X=1 timeout 20 sh -c "${walk}; true"; true`,
+    ])
       expectHost(line)
   })
 
@@ -70,15 +81,39 @@ describe('the host of a process, as systems show it', () => {
     return hostProcess(100, pid => table[pid - 100])?.pid
   }
 
-  test.each<readonly [string, number, ...(readonly [string, ...string[]])[]]>([
-    ['npm, which writes a title over its command line', 102, ['dash', 'sh', '-c', 'x'], ['node', 'npm exec leasehold mcp'], ['claude', 'claude']],
-    ['the script of a package runner', 101, ['node', 'node', '--no-warnings', '/usr/lib/node_modules/npm/bin/npx-cli.js', 'leasehold'], ['claude', 'claude']],
-    ['pre-commit, a program in Python', 102, ['python3.11', 'python3', '/usr/bin/pre-commit', 'hook-impl'], ['git', 'git', 'commit'], ['codex', 'codex']],
+  type Row = readonly [program: string, ...args: string[]]
+
+  test.each<readonly [string, number, ...Row[]]>([
+    [
+      'npm, which writes a title over its command line',
+      102,
+      ['dash', 'sh', '-c', 'x'],
+      ['node', 'npm exec leasehold mcp'],
+      ['claude', 'claude'],
+    ],
+    [
+      'the script of a package runner',
+      101,
+      ['node', 'node', '--no-warnings', '/usr/lib/node_modules/npm/bin/npx-cli.js', 'leasehold'],
+      ['claude', 'claude'],
+    ],
+    [
+      'pre-commit, a program in Python',
+      102,
+      ['python3.11', 'python3', '/usr/bin/pre-commit', 'hook-impl'],
+      ['git', 'git', 'commit'],
+      ['codex', 'codex'],
+    ],
     ['lefthook and husky', 102, ['lefthook', 'lefthook', 'run'], ['dash', 'sh', '.husky/pre-commit'], ['gemini', 'gemini']],
-    ['a part of an application with several processes', 101, ['Cursor Helper', 'Cursor Helper', '--type=utility'], ['Cursor', 'Cursor', '/repo']],
+    [
+      'a part of an application with several processes',
+      101,
+      ['Cursor Helper', 'Cursor Helper', '--type=utility'],
+      ['Cursor', 'Cursor', '/repo'],
+    ],
     ['a host that is a script', 101, ['zsh', '-zsh'], ['node', 'node', '/usr/local/bin/gemini']],
   ])('is above %s', (_, host, ...rows) => {
-    expect(find(...rows)).toBe(host)
+    expect(find(...(rows as readonly Row[]))).toBe(host)
   })
 
   test('is unknown where only the first process of the system is left', () => {

@@ -2,8 +2,8 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
-import { createInterface } from 'node:readline'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { Place, program } from '../support/cli.ts'
@@ -80,7 +80,10 @@ async function world() {
   mkdirSync(join(folder, 'node_modules/.bin'), { recursive: true })
   mkdirSync(join(folder, 'bin'))
   const guard = join(program, '../leasehold-guard.cjs')
-  for (const [name, file] of [['leasehold', program], ['leasehold-guard', guard]] as const)
+  for (const [name, file] of [
+    ['leasehold', program],
+    ['leasehold-guard', guard],
+  ] as const)
     for (const bin of ['bin', 'node_modules/.bin']) symlinkSync(file, join(folder, bin, name))
   const git = (...args: string[]) => execFileSync('git', args, { cwd: folder, encoding: 'utf8', stdio: 'pipe' })
   git('init', '-q')
@@ -209,7 +212,10 @@ test(
     expect([(await one.call('whoami')).agent, (await two.call('whoami')).agent]).toEqual(['planner', 'planner-2'])
     expect((await two.call('mine')).held).toMatchObject([{ names: ['b.txt'] }])
     for (const file of ['a.txt', 'b.txt']) writeFileSync(join(folder, file), '1')
-    expect(await two.run('git add a.txt && git commit -qm x')).toMatchObject({ code: 1, stderr: expect.stringContaining('held by planner:') })
+    expect(await two.run('git add a.txt && git commit -qm x')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('held by planner:'),
+    })
     expect(await two.run('git reset -q && git add b.txt && git commit -qm x')).toMatchObject({ code: 0 })
   },
   TIMEOUT,
@@ -221,7 +227,12 @@ test(
     const { here, folder, url } = await world()
     await using _ = here
     await using host = new Host(here, folder)
-    const theirs = { '.claude/settings.json': '{\n\t"model": "opus"\n}', '.gemini/settings.json': '{ "theme": "x" }\n', '.codex/config.toml': 'model = "o"', '.cursor/mcp.json': '{"mcpServers":{"x":{"command":"y"}}}' }
+    const theirs = {
+      '.claude/settings.json': '{\n\t"model": "opus"\n}',
+      '.gemini/settings.json': '{ "theme": "x" }\n',
+      '.codex/config.toml': 'model = "o"',
+      '.cursor/mcp.json': '{"mcpServers":{"x":{"command":"y"}}}',
+    }
     for (const [file, text] of Object.entries(theirs)) {
       mkdirSync(join(folder, file, '..'), { recursive: true })
       writeFileSync(join(folder, file), text)
@@ -233,7 +244,9 @@ test(
     expect(await host.run(`leasehold init --yes --store ${url}`)).toMatchObject({ code: 0, stderr: '' })
     const mcp = JSON.parse(readFileSync(join(folder, '.mcp.json'), 'utf8')).mcpServers.leasehold
     expect(mcp).toEqual({ command: 'leasehold', args: ['mcp', '--store', url] })
-    expect(readFileSync(join(folder, '.codex/config.toml'), 'utf8')).toMatch(/\[mcp_servers\.leasehold\]\ncommand = "leasehold"\nargs = \["mcp", "--store", "http/)
+    expect(readFileSync(join(folder, '.codex/config.toml'), 'utf8')).toMatch(
+      /\[mcp_servers\.leasehold\]\ncommand = "leasehold"\nargs = \["mcp", "--store", "http/,
+    )
     expect(JSON.parse(readFileSync(join(folder, '.gemini/settings.json'), 'utf8'))).toMatchObject({
       theme: 'x',
       hooks: { BeforeTool: [{ matcher: 'write_file|replace' }] },
@@ -243,7 +256,8 @@ test(
     expect((await host.run(`leasehold init --yes --store ${url}`)).stdout).toContain('in place already')
     expect(await host.run(`leasehold init --remove --yes --store ${url}`)).toMatchObject({ code: 0, stderr: '' })
     for (const [file, text] of Object.entries(theirs)) expect(readFileSync(join(folder, file), 'utf8'), file).toBe(text)
-    for (const file of ['.mcp.json', '.codex/hooks.json', '.cursor/hooks.json', '.git/hooks/pre-commit']) expect(existsSync(join(folder, file)), file).toBe(false)
+    for (const file of ['.mcp.json', '.codex/hooks.json', '.cursor/hooks.json', '.git/hooks/pre-commit'])
+      expect(existsSync(join(folder, file)), file).toBe(false)
   },
   TIMEOUT,
 )

@@ -1,5 +1,5 @@
 /** `leasehold init`: writes the MCP entries and the hooks that make claims binding. It shows what it would write, and changes nothing without a yes. */
-import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline/promises'
@@ -110,7 +110,7 @@ interface Starting {
 
 function starting({ command }: InitFlags): Starting {
   const script = resolve(process.argv[1]!)
-  const fast = join(dirname(script), 'leasehold-guard.cjs')
+  const fast = join(dirname(realpathSync(script)), 'leasehold-guard.cjs')
   if (command !== undefined) return { guard: `${command} guard`, mcp: ['sh', '-c', `exec ${command} "$@"`, 'leasehold'] }
   if (isOnPath('leasehold', process.env.PATH ?? '') && isOnPath('leasehold-guard', process.env.PATH ?? ''))
     return { guard: 'leasehold-guard', mcp: ['leasehold'] }

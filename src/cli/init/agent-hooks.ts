@@ -73,13 +73,7 @@ export const AGENT_HOOKS: Readonly<Record<AgentHost, HostHooks>> = {
   gemini: {
     file: ['.gemini', 'settings.json'],
     empty: '{}\n',
-    events: [
-      ['BeforeTool', 'write_file|replace'],
-      ['AfterTool', 'write_file|replace'],
-      ['SessionStart'],
-      ['AfterAgent'],
-      ['SessionEnd'],
-    ],
+    events: [['BeforeTool', 'write_file|replace'], ['AfterTool', 'write_file|replace'], ['SessionStart'], ['AfterAgent'], ['SessionEnd']],
     // It counts in milliseconds.
     element: (command, matcher) => ({
       ...(matcher !== undefined && { matcher }),

@@ -33,7 +33,10 @@ export async function findOrStartServer(port: number, store: string): Promise<Lo
   }
   throw new CommandFailure({
     ...{ exit: EXIT.unavailable, code: 'UNAVAILABLE', message: `no server could be started on 127.0.0.1:${port}: see ${log}` },
-    ...{ means: 'The files are written. Without a server, edits are allowed with a warning.', next: 'Choose another port with --port, or name a server with --store.' },
+    ...{
+      means: 'The files are written. Without a server, edits are allowed with a warning.',
+      next: 'Choose another port with --port, or name a server with --store.',
+    },
   })
 }
 

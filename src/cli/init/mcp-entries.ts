@@ -15,7 +15,8 @@ const END = '# <<< leasehold mcp\n'
 export function withMcpEntry(format: 'json' | 'toml', text: string | undefined, { command, args }: McpEntry): string {
   if (format === 'json') return withMember(text === undefined || text.trim() === '' ? '{}\n' : text, PATH, { command, args })
   const clean = text === undefined ? '' : withoutBlock(text)
-  if (/^\s*\[\s*mcp_servers\s*\.\s*"?leasehold"?\s*\]/m.test(clean)) throw new Error('it has an entry mcp_servers.leasehold that init has not written')
+  if (/^\s*\[\s*mcp_servers\s*\.\s*"?leasehold"?\s*\]/m.test(clean))
+    throw new Error('it has an entry mcp_servers.leasehold that init has not written')
   const begin = clean === '' || clean.endsWith('\n') ? BEGIN : BEGIN_AFTER_GAP
   const list = args.map(arg => JSON.stringify(arg)).join(', ')
   return `${clean}${begin}[mcp_servers.leasehold]\ncommand = ${JSON.stringify(command)}\nargs = [${list}]\n${END}`
