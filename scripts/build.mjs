@@ -91,7 +91,8 @@ function build(projects) {
     if (project === PACKAGE && !run(process.execPath, [join(root, 'scripts/dashboard.mjs')])) return false
     if (project.bundle !== undefined) {
       if (!run(process.execPath, [join(root, 'scripts/bundle.mjs')])) return false
-      chmodSync(join(root, project.bundle.entry), 0o755) // as npm does when it installs the package
+      // As npm does when it installs the package.
+      for (const entry of [project.bundle.entry, 'dist/cli/leasehold-guard.cjs']) chmodSync(join(root, entry), 0o755)
       leaveOutUnloadable(root)
     }
     console.error(`built ${project.name} in ${((performance.now() - began) / 1_000).toFixed(1)} s`)

@@ -79,3 +79,15 @@ export function readMark(value: string | undefined): ActivityMark | undefined {
     return undefined
   }
 }
+
+/** What an agent was last denied, and why: an entry on its session, for people who look on. */
+export interface Denial {
+  /** Wall time in ms, for display only. */
+  readonly at: number
+  readonly resource: string
+  readonly reason: string
+}
+
+export function denialKey(agent: string): string {
+  return `agents/${agent}/~denied`
+}

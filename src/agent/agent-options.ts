@@ -11,10 +11,15 @@ export interface AgentOptions {
    * Its name, unique among live agents. A sub-agent has the name of its parent before its own: `planner/tests`.
    */
   readonly name: string
+  /**
+   * The name is made up, such as `agent-4711`: if the process has a name already, that one counts.
+   * @default false
+   */
+  readonly unnamed?: boolean
   /** The session lease of the parent agent: this one ends with it. */
   readonly parent?: number
   /** The process that the agent is. When it is gone, so are the claims. Checked by `isAlive`. */
-  readonly process?: Omit<BoundProcess, 'host'>
+  readonly process?: Omit<BoundProcess, 'host'> & Partial<Pick<BoundProcess, 'host'>>
   /** Returns whether the bound process is alive. */
   readonly isAlive?: () => boolean
   /**
@@ -34,6 +39,11 @@ export interface AgentOptions {
   readonly cap?: Duration
   /** Names are paths in this workspace. Left out: free names. */
   readonly workspace?: Workspace
+  /**
+   * Without a workspace: a name must say what it is, `repo/HOST/OWNER/NAME/PATH` or `name:NAME`.
+   * @default false
+   */
+  readonly explicitNames?: boolean
 }
 
 export interface ClaimOptions {
@@ -49,6 +59,21 @@ export interface ClaimOptions {
   readonly waitSeconds?: number
   /** Ends the wait. The place in the queue stays. */
   readonly signal?: AbortSignal
+  /**
+   * The claim ends with the turn of the agent, when its host reports that. Names that are held already stay as they are.
+   * @default false: it lasts until it is released
+   */
+  readonly forTurn?: boolean
+  /** The conversation of the host that claims. Conversations of one agent exclude each other. Left out: for all conversations of the agent. */
+  readonly conversation?: string
+}
+
+/** The claims that end with a turn. */
+export interface TurnEnd {
+  /** The conversation whose turn has ended. Left out: all. */
+  readonly conversation?: string
+  /** Claims that were to last, too: the conversation is over. */
+  readonly everything?: boolean
 }
 
 /** A claim of names, as its agent sees it. */
@@ -58,6 +83,8 @@ export interface ClaimView {
   readonly resources: readonly string[]
   readonly mode: Mode
   readonly purpose: string
+  /** It ends with the turn of the agent. */
+  readonly forTurn: boolean
   /** The fencing token of each name, once it is held. */
   readonly tokens: Readonly<Record<string, number>>
   /** Seconds until its cap ends it. */

@@ -12,8 +12,8 @@ import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Leases } from '../leases.ts'
 import { checkOptionNames } from '../options.ts'
-import { Activity, activityKey } from './activity.ts'
-import type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, WhoAmI } from './agent-options.ts'
+import { Activity, activityKey, type Denial, denialKey } from './activity.ts'
+import type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, TurnEnd, WhoAmI } from './agent-options.ts'
 import { Asks } from './asks.ts'
 import { ClaimBook } from './claim-book.ts'
 import type { ClaimRecord } from './claim-record.ts'
@@ -25,9 +25,9 @@ import { type Notice, Notices } from './notices.ts'
 import type { AgentSession } from './session.ts'
 import { type AgentTakeRequest, type TakenMember, takeFromPool } from './take.ts'
 
-export type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, WhoAmI } from './agent-options.ts'
+export type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, TurnEnd, WhoAmI } from './agent-options.ts'
 
-const OPTIONS = ['name', 'parent', 'process', 'isAlive', 'ttl', 'idle', 'cap', 'workspace'] as const
+const OPTIONS = ['name', 'unnamed', 'parent', 'process', 'isAlive', 'ttl', 'idle', 'cap', 'workspace', 'explicitNames'] as const
 
 /** Less than the minute that clients of MCP wait for an answer by default. */
 export const MAX_WAIT_SECONDS = 45
@@ -103,15 +103,15 @@ export class Agent implements AsyncDisposable {
   static async #open(leases: Leases, options: AgentOptions, keeps: boolean): Promise<Agent> {
     checkOptionNames('an agent', options, OPTIONS)
     const name = checkAgentName(options.name)
-    const { idle = IDLE, cap = CAP, ttl = keeps ? PROCESS_TTL : CALLS_TTL, process, parent } = options
+    const { idle = IDLE, cap = CAP, ttl = keeps ? PROCESS_TTL : CALLS_TTL, process, parent, unnamed } = options
     const log = new AgentLog(leases)
-    const names = new ClaimNames(options.workspace)
+    const names = new ClaimNames(options.workspace, options.explicitNames)
     const notices = new Notices(leases.clock)
     const activity = new Activity(leases.clock, milliseconds(idle, 'idle'))
     const book = await ClaimBook.open({
       ...{ log, names, notices, activity, cap: milliseconds(cap, 'cap'), join: !keeps },
       request: {
-        ...{ name, ttl: milliseconds(ttl, 'ttl'), aliveBy: keeps ? 'process' : 'calls', parent },
+        ...{ name, unnamed, ttl: milliseconds(ttl, 'ttl'), aliveBy: keeps ? 'process' : 'calls', parent },
         process: process && { host: hostname(), ...process },
       },
     })
@@ -145,13 +145,14 @@ export class Agent implements AsyncDisposable {
    */
   async claim(names: readonly string[], options: ClaimOptions = {}): Promise<ClaimView> {
     const resources = this.#names.resources(names)
-    const { mode = 'exclusive', purpose = '', expectMinutes = 0, waitSeconds = 0, signal } = options
+    const { mode = 'exclusive', purpose = '', expectMinutes = 0, waitSeconds = 0, signal, conversation = '', forTurn = false } = options
     checkNumber('expectMinutes', expectMinutes, 0, 10_080)
     checkNumber('waitSeconds', waitSeconds, 0, MAX_WAIT_SECONDS)
-    const details = { purpose: oneLine(purpose, PURPOSE_CHARACTERS), expect: Math.round(expectMinutes * 60_000) }
-    const queued = await this.#call(() => this.#claiming.claim(resources, mode, details))
+    const expect = Math.round(expectMinutes * 60_000)
+    const terms = { purpose: oneLine(purpose, PURPOSE_CHARACTERS), expect, conversation, forTurn }
+    const queued = await this.#call(() => this.#claiming.claim(resources, mode, terms))
     if (queued !== undefined && waitSeconds > 0) await this.#untilGranted(queued, waitSeconds * 1_000, signal)
-    return this.#claiming.viewOf(resources, mode)
+    return this.#claiming.viewOf(resources, mode, terms)
   }
 
   /** Resolves when the claim is held or has ended, or the wait is over. */
@@ -200,10 +201,19 @@ export class Agent implements AsyncDisposable {
 
   /** Releases these names, or leaves their queues; without names, everything. */
   async release(names?: readonly string[]): Promise<Released> {
+    return this.#release(names, () => true)
+  }
+
+  /** Leaves the queues of these names, and keeps what is held. With `conversation`, only the places of that one. */
+  async leaveQueues(names: readonly string[], conversation = ''): Promise<void> {
+    await this.#release(names, claim => !claim.held && claim.conversation === conversation)
+  }
+
+  #release(names: readonly string[] | undefined, isMeant: (claim: ClaimRecord) => boolean): Promise<Released> {
     const resources = names === undefined ? undefined : new Set(this.#names.resources(names))
     return this.#call(async () => {
       const released = new Set<string>()
-      for (const claim of this.#book.claims) {
+      for (const claim of this.#book.claims.filter(isMeant)) {
         const given = resources === undefined ? claim.resources : claim.resources.filter(name => resources.has(name))
         if (given.length === 0) continue
         await this.#book.release(claim, given)
@@ -211,6 +221,13 @@ export class Agent implements AsyncDisposable {
       }
       const notHeld = [...(resources ?? [])].filter(name => !released.has(name))
       return { released: [...released].map(name => this.#names.shown(name)), notHeld: notHeld.map(name => this.#names.shown(name)) }
+    })
+  }
+
+  /** The turn of the agent, or a conversation of it, is over: releases what was claimed for that, and keeps what was claimed to last. */
+  async endTurn(end: TurnEnd = {}): Promise<void> {
+    await this.#call(async () => {
+      for (const claim of endsWith(end, this.#book.claims)) await this.#book.release(claim)
     })
   }
 
@@ -229,7 +246,7 @@ export class Agent implements AsyncDisposable {
 
   /** Takes members of a pool until this agent has `count` of them that match. */
   async take(request: AgentTakeRequest): Promise<readonly TakenMember[]> {
-    return this.#call(() => takeFromPool(this.#leases, this.#book, request))
+    return this.#call(() => takeFromPool(this.#leases, this.#book, request, this.#names.workspace))
   }
 
   whoami(): WhoAmI {
@@ -262,6 +279,12 @@ export class Agent implements AsyncDisposable {
     await this.#log.decide({ kind: 'put', lease, key: activityKey(name), value: this.#activity.mark(underWay) }).catch(() => {})
   }
 
+  /** An edit of the agent was denied: people see why. */
+  async noteDenial(resource: string, reason: string): Promise<void> {
+    const value = JSON.stringify({ at: this.#leases.clock.wall(), resource, reason: oneLine(reason, PURPOSE_CHARACTERS) } satisfies Denial)
+    await this.#log.decide({ kind: 'put', lease: this.session, key: denialKey(this.name), value }).catch(() => {}) // as in noteActivity
+  }
+
   /** Returns what the agent has to know, since the last call. Every result of a tool ends with it. */
   async notices(): Promise<readonly Notice[]> {
     await this.#asks.collect(this.#book.session, this.#book.claims).catch(() => {})
@@ -287,7 +310,7 @@ export class Agent implements AsyncDisposable {
 
   /** A sub-agent: its session ends with this one, or by its own `end`. Whatever keeps this agent alive keeps its sub-agents alive. */
   child(name: string): Promise<Agent> {
-    const { idle, cap, workspace } = this.#options
+    const { idle, cap, workspace, explicitNames } = this.#options
     return Agent.join(this.#leases, {
       name: `${this.name}/${name}`,
       parent: this.session,
@@ -295,6 +318,7 @@ export class Agent implements AsyncDisposable {
       ...(idle !== undefined && { idle }),
       ...(cap !== undefined && { cap }),
       ...(workspace !== undefined && { workspace }),
+      ...(explicitNames !== undefined && { explicitNames }),
     })
   }
 
@@ -381,6 +405,16 @@ interface AgentParts {
   readonly notices: Notices
   readonly activity: Activity
   readonly book: ClaimBook
+}
+
+/** What another conversation claimed stays. A claim of the agent as a whole stays while another conversation is in a turn: it may be that one's. */
+function endsWith({ conversation, everything = false }: TurnEnd, claims: readonly ClaimRecord[]): readonly ClaimRecord[] {
+  const isOther = (claim: ClaimRecord) => conversation !== undefined && claim.conversation !== '' && claim.conversation !== conversation
+  const isShared = claims.some(isOther)
+  return claims.filter(claim => {
+    if (isOther(claim) || (claim.conversation === '' && conversation !== undefined && isShared)) return false
+    return claim.forTurn || (everything && claim.conversation !== '')
+  })
 }
 
 function checkNumber(option: string, value: unknown, low: number, high: number): void {

@@ -9,12 +9,12 @@ import type { Mode } from '../holder/acquire-options.ts'
 import type { Acquire, Want } from '../kernel/command.ts'
 import type { LeaseView } from '../lessor.ts'
 import { type Activity, markOf } from './activity.ts'
-import { type AgentLeaseKind, type ClaimRecord, claimRecord } from './claim-record.ts'
+import { type AgentLeaseKind, type ClaimRecord, claimRecord, isSameConversation } from './claim-record.ts'
 import type { AgentLog } from './log.ts'
 import { type ClaimNames, MAX_NAMES } from './names.ts'
 import type { Notices } from './notices.ts'
 import { type ClaimEnd, endOfClaim, resume } from './resume.ts'
-import { type AgentSession, agentResource, joinSession, openSession, type SessionRequest, sessionOf } from './session.ts'
+import { type AgentSession, agentResource, defaultName, joinSession, openSession, type SessionRequest, sessionOf } from './session.ts'
 
 /** The most claims of one agent. */
 export const MAX_CLAIMS = 200
@@ -38,6 +38,8 @@ export interface ClaimDetails {
   readonly expect: number
   readonly pool?: string
   readonly match?: string
+  readonly conversation?: string
+  readonly forTurn?: boolean
   readonly wait: boolean
 }
 
@@ -206,8 +208,11 @@ export class ClaimBook {
   #noteName(): void {
     const { request, notices } = this.#options
     const { name } = this.#session
-    if (name === request.name) return
-    const text = `Another live agent is named ${request.name}, so you are ${name}. Its claims are not yours.`
+    if (name === request.name || request.unnamed === true) return
+    const text =
+      request.process !== undefined && name === defaultName(request.process)
+        ? `Your process was known as ${name} before it was named ${request.name}, and keeps that name.`
+        : `Another live agent is named ${request.name}, so you are ${name}. Its claims are not yours.`
     notices.add({ kind: 'renamed', names: [], text, by: request.name }, `renamed ${name}`)
   }
 
@@ -229,7 +234,9 @@ export class ClaimBook {
     if (!hasMerelyLapsed) return this.#lost(claim, cause, by, endText(cause, by))
     const result = await resume(log, claim, async () => {
       // An attempt before this one may have been granted, and its answer lost.
-      const again = this.claims.find(({ held, tokens }) => held && claim.resources.every(resource => resource in tokens))
+      const again = this.claims.find(
+        one => one.held && one.conversation === claim.conversation && claim.resources.every(resource => resource in one.tokens),
+      )
       return (again ?? (await this.acquire({ ...detailsOf(claim), wait: false }))).lease
     })
     if (result.kind === 'taken') {
@@ -246,7 +253,10 @@ export class ClaimBook {
 
   async #queueAgain(claim: ClaimRecord): Promise<void> {
     const { notices, names } = this.#options
-    const again = this.claims.find(({ resources }) => claim.resources.every(resource => resources.includes(resource)))
+    const again = this.claims.find(
+      ({ resources, conversation }) =>
+        conversation === claim.conversation && claim.resources.every(resource => resources.includes(resource)),
+    )
     const record = again ?? (await this.acquire({ ...detailsOf(claim), wait: true }))
     const shown = record.resources.map(resource => names.shown(resource))
     const what = record.held ? 'You hold it now.' : 'You wait at the end of the queue again.'
@@ -277,13 +287,15 @@ export class ClaimBook {
     return record
   }
 
-  #command({ kind, wants, any, purpose, expect, pool = '', match = '', wait }: ClaimDetails): Acquire {
+  #command({ kind, wants, any, purpose, expect, pool = '', match = '', conversation = '', forTurn = false, wait }: ClaimDetails): Acquire {
     const { name, incarnation, ttl, lease } = this.#session
-    const held = this.claims.filter(claim => claim.held).map(claim => claim.lease)
+    const held = this.claims.filter(claim => claim.held && isSameConversation(claim, conversation)).map(claim => claim.lease)
     const labels: (readonly [string, string])[] = [['kind', kind]]
     if (purpose !== '') labels.push(['purpose', purpose])
     if (expect > 0) labels.push(['expect', `${expect}`])
     if (pool !== '') labels.push(['pool', pool], ['match', match])
+    if (conversation !== '') labels.push(['conversation', conversation])
+    if (forTurn) labels.push(['until', 'turn'])
     return {
       ...{ kind: 'acquire', holder: name, incarnation, ttl, wants, parent: lease, labels, maxLife: this.#options.cap },
       ...(any !== undefined && { any }),
@@ -386,8 +398,8 @@ export function wantsOf(resources: readonly string[], mode: Mode): readonly Want
 }
 
 function detailsOf(claim: ClaimRecord): Omit<ClaimDetails, 'wait'> {
-  const { resources, mode, purpose, expect, pool, match } = claim
-  return { kind: pool === '' ? 'claim' : 'take', wants: wantsOf(resources, mode), purpose, expect, pool, match }
+  const { resources, mode, purpose, expect, pool, match, conversation, forTurn } = claim
+  return { kind: pool === '' ? 'claim' : 'take', wants: wantsOf(resources, mode), purpose, expect, pool, match, conversation, forTurn }
 }
 
 function idleText(waiter: string): string {

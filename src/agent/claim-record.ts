@@ -15,6 +15,10 @@ export interface ClaimRecord {
   /** The pool it was taken from, and by which labels; empty for a claim of names. */
   readonly pool: string
   readonly match: string
+  /** The conversation of its host that it belongs to; empty: all of them. */
+  readonly conversation: string
+  /** It ends with the turn of its agent. */
+  readonly forTurn: boolean
   /** Granted. False: it waits. */
   readonly held: boolean
   readonly tokens: Readonly<Record<string, number>>
@@ -48,6 +52,8 @@ export function claimRecord(view: LeaseView): ClaimRecord | undefined {
     expect: expectOf(view),
     pool: labelOf(view, 'pool'),
     match: labelOf(view, 'match'),
+    conversation: labelOf(view, 'conversation'),
+    forTurn: labelOf(view, 'until') === 'turn',
     held,
     tokens: Object.fromEntries(view.grants.map(({ resource, token }) => [resource, token])),
     position: view.wants.reduce((highest, { position }) => Math.max(highest, position), 0),
@@ -60,4 +66,9 @@ export function claimRecord(view: LeaseView): ClaimRecord | undefined {
 export function expectOf(view: Pick<LeaseView, 'labels'>): number {
   const ms = Number(labelOf(view, 'expect'))
   return Number.isSafeInteger(ms) && ms > 0 ? ms : 0
+}
+
+/** Returns whether a claim is one of this conversation: its own, or one for all conversations of the agent. Empty: the agent as a whole. */
+export function isSameConversation(claim: Pick<ClaimRecord, 'conversation'>, conversation: string): boolean {
+  return claim.conversation === '' || conversation === '' || claim.conversation === conversation
 }

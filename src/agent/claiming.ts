@@ -3,10 +3,19 @@ import { LeaseError } from '../errors.ts'
 import type { Mode } from '../holder/acquire-options.ts'
 import type { ClaimView } from './agent-options.ts'
 import { type ClaimBook, wantsOf } from './claim-book.ts'
-import type { ClaimRecord } from './claim-record.ts'
+import { type ClaimRecord, isSameConversation } from './claim-record.ts'
 import type { AgentLog } from './log.ts'
 import type { ClaimNames } from './names.ts'
 import { blockers } from './neighbours.ts'
+
+/** What a claim says besides its names. */
+export interface ClaimTerms {
+  readonly purpose: string
+  /** In ms; 0: unknown. */
+  readonly expect: number
+  readonly conversation: string
+  readonly forTurn: boolean
+}
 
 export class Claiming {
   readonly #log: AgentLog
@@ -20,22 +29,24 @@ export class Claiming {
   }
 
   /** Undefined: all of it is held. Otherwise the claim that waits. */
-  async claim(
-    resources: readonly string[],
-    mode: Mode,
-    details: { readonly purpose: string; readonly expect: number },
-  ): Promise<ClaimRecord | undefined> {
-    const missing = this.#notYetHeld(resources, mode)
+  async claim(resources: readonly string[], mode: Mode, terms: ClaimTerms): Promise<ClaimRecord | undefined> {
+    const missing = this.#notYetHeld(resources, mode, terms)
     if (missing.length === 0) return undefined
-    const waiting = this.#waitingFor(missing, mode)
+    const waiting = this.#waitingFor(missing, mode, terms)
     if (waiting !== undefined) return waiting
-    const record = await this.#book.acquire({ kind: 'claim', wants: wantsOf(missing, mode), ...details, wait: true })
+    const record = await this.#book.acquire({ kind: 'claim', wants: wantsOf(missing, mode), ...terms, wait: true })
     if (record.held) return undefined
-    return this.#onlyIfNeeded(record, missing, mode)
+    return this.#onlyIfNeeded(record, missing, mode, terms)
   }
 
-  #notYetHeld(resources: readonly string[], mode: Mode): readonly string[] {
-    const held = new Map(this.#book.claims.filter(claim => claim.held).flatMap(claim => claim.resources.map(name => [name, claim.mode])))
+  /** The claims that the caller may count as its own. */
+  #ownClaims({ conversation }: Pick<ClaimTerms, 'conversation'>): readonly ClaimRecord[] {
+    return this.#book.claims.filter(claim => isSameConversation(claim, conversation))
+  }
+
+  #notYetHeld(resources: readonly string[], mode: Mode, terms: ClaimTerms): readonly string[] {
+    const own = this.#ownClaims(terms).filter(claim => claim.held)
+    const held = new Map(own.flatMap(claim => claim.resources.map(name => [name, claim.mode])))
     const tooWeak = mode === 'exclusive' ? resources.filter(name => held.get(name) === 'shared') : []
     if (tooWeak.length > 0)
       throw new LeaseError(
@@ -47,8 +58,8 @@ export class Claiming {
   }
 
   /** The queued claim that covers all of `missing`. */
-  #waitingFor(missing: readonly string[], mode: Mode): ClaimRecord | undefined {
-    const queued = this.#book.claims.filter(claim => !claim.held && missing.some(name => claim.resources.includes(name)))
+  #waitingFor(missing: readonly string[], mode: Mode, terms: ClaimTerms): ClaimRecord | undefined {
+    const queued = this.#ownClaims(terms).filter(claim => !claim.held && missing.some(name => claim.resources.includes(name)))
     const covering = queued
       .filter(claim => missing.every(name => claim.resources.includes(name)) && (claim.mode === mode || claim.mode === 'exclusive'))
       .sort((a, b) => a.lease - b.lease)[0]
@@ -62,7 +73,7 @@ export class Claiming {
   }
 
   /** Another process of this agent may have claimed the same names at the same moment: then this place waits for the agent itself. */
-  async #onlyIfNeeded(record: ClaimRecord, missing: readonly string[], mode: Mode): Promise<ClaimRecord | undefined> {
+  async #onlyIfNeeded(record: ClaimRecord, missing: readonly string[], mode: Mode, terms: ClaimTerms): Promise<ClaimRecord | undefined> {
     const { name, incarnation } = this.#book.session
     const views = await Promise.all(record.resources.map(resource => this.#log.resource(resource)))
     const grants = views.flatMap(view => view.grants)
@@ -79,18 +90,22 @@ export class Claiming {
       holder.holder === name && holder.incarnation === incarnation
     const isWaitingTwice = views.some(({ queue }) => queue.some(waiter => isOwn(waiter) && waiter.lease < record.lease))
     if (!grants.some(isOwn) && !isWaitingTwice) return record
+    await this.#book.sync()
+    // Another conversation of this agent has it, or waits for it.
+    const others = new Set(this.#book.claims.filter(claim => !isSameConversation(claim, terms.conversation)).map(({ lease }) => lease))
+    const isMine = (one: { readonly holder: string; readonly incarnation: number; readonly lease: number }) =>
+      isOwn(one) && !others.has(one.lease) && one.lease !== record.lease
+    if (!grants.some(isMine) && !views.some(({ queue }) => queue.some(waiter => isMine(waiter) && waiter.lease < record.lease)))
+      return this.#book.claims.find(({ lease }) => lease === record.lease && !record.held) ?? record
     await this.#book.release(record)
     await this.#book.sync()
-    const still = this.#notYetHeld(missing, mode)
+    const still = this.#notYetHeld(missing, mode, terms)
     if (still.length === 0) return undefined
-    return (
-      this.#waitingFor(still, mode) ??
-      this.#book.acquire({ kind: 'claim', wants: wantsOf(still, mode), purpose: record.purpose, expect: record.expect, wait: true })
-    )
+    return this.#waitingFor(still, mode, terms) ?? this.#book.acquire({ kind: 'claim', wants: wantsOf(still, mode), ...terms, wait: true })
   }
 
-  async viewOf(resources: readonly string[], mode: Mode): Promise<ClaimView> {
-    const claims = this.#book.claims.filter(claim => claim.resources.some(name => resources.includes(name)))
+  async viewOf(resources: readonly string[], mode: Mode, terms: Pick<ClaimTerms, 'conversation'>): Promise<ClaimView> {
+    const claims = this.#ownClaims(terms).filter(claim => claim.resources.some(name => resources.includes(name)))
     const waiting = claims.find(claim => !claim.held)
     if (waiting !== undefined) return this.view(waiting)
     const tokens = Object.fromEntries(claims.flatMap(claim => Object.entries(claim.tokens)).filter(([name]) => resources.includes(name)))
@@ -100,18 +115,18 @@ export class Claiming {
     return {
       status: 'held',
       names: resources.map(name => this.#names.shown(name)),
-      ...{ resources, mode, purpose: claims[0]!.purpose },
+      ...{ resources, mode, purpose: claims[0]!.purpose, forTurn: claims.some(claim => claim.forTurn) },
       tokens: this.#shownKeys(tokens),
       capSeconds: Math.round(left / 1_000),
     }
   }
 
   async view(claim: ClaimRecord): Promise<ClaimView> {
-    const { resources, mode, purpose, tokens, position, held } = claim
+    const { resources, mode, purpose, tokens, position, held, forTurn } = claim
     return {
       status: held ? 'held' : 'queued',
       names: resources.map(name => this.#names.shown(name)),
-      ...{ resources, mode, purpose },
+      ...{ resources, mode, purpose, forTurn },
       tokens: this.#shownKeys(tokens),
       ...(held ? { capSeconds: Math.round(this.#book.capLeft(claim) / 1_000) } : { position, waitsFor: await blockers(this.#log, claim) }),
     }

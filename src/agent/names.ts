@@ -22,7 +22,7 @@ const MAX_AGENT_SEGMENTS = 4
 
 /** A folder whose paths are claimed under a prefix. */
 export interface Workspace {
-  /** An absolute path. */
+  /** An absolute path; empty if the folder is on another machine, so that only relative paths have a meaning. */
   readonly root: string
   /** Such as `repo/github.com~acme~app`. */
   readonly prefix: string
@@ -30,9 +30,18 @@ export interface Workspace {
 
 export class ClaimNames {
   readonly workspace: Workspace | undefined
+  readonly #explicit: boolean
 
-  constructor(workspace?: Workspace) {
+  /** @param explicit without a workspace, a name says whether it is a path (`repo/…`) or free (`name:…`) */
+  constructor(workspace?: Workspace, explicit = false) {
     this.workspace = workspace && { root: trimSlash(workspace.root), prefix: trimSlash(workspace.prefix) }
+    this.#explicit = explicit
+  }
+
+  /** Returns whether a resource is a path of a repository. */
+  isPath(resource: string): boolean {
+    const prefix = this.workspace?.prefix ?? 'repo'
+    return resource === prefix || resource.startsWith(`${prefix}/`)
   }
 
   /** The resources of a claim, without doubles. Throws `LIMIT` for too many names before it looks at any, `INVALID` for a wrong one. */
@@ -74,7 +83,7 @@ export class ClaimNames {
 
   /** Returns what a model would write for a resource. */
   shown(resource: string): string {
-    if (this.workspace === undefined) return resource
+    if (this.workspace === undefined) return this.#explicit && !resource.startsWith('repo/') ? `${FREE}${resource}` : resource
     const { prefix } = this.workspace
     if (resource === prefix) return '.'
     return resource.startsWith(`${prefix}/`) ? resource.slice(prefix.length + 1) : `${FREE}${resource}`
@@ -85,10 +94,18 @@ export class ClaimNames {
     if (text.startsWith('~')) throw invalid('names a home directory: write a path relative to the root of the repository', text)
     if (workspace === undefined) {
       if (isAbsolute(text)) throw invalid('is an absolute path, and no workspace is known: write it relative to the repository', text)
+      if (this.#explicit && !text.startsWith('repo/'))
+        throw invalid(
+          `is a path of an unknown repository: add ?repository=HOST/OWNER/NAME to the address of this MCP server, or write repo/HOST/OWNER/NAME/${plain(text)}. What is no file is written ${FREE}${plain(text)}`,
+          text,
+        )
+      if (this.#explicit) refusePattern(text)
       return plain(text)
     }
+    refusePattern(text)
     const { root, prefix } = workspace
     if (text === prefix || text.startsWith(`${prefix}/`)) return this.#path(text.slice(prefix.length + 1))
+    if (isAbsolute(text) && root === '') throw invalid('is an absolute path on another machine: write it relative to the repository', text)
     if (isAbsolute(text) && text !== root && !text.startsWith(`${root}/`))
       throw invalid(`is outside of the workspace ${root}: only paths inside it can be claimed. A free name is written ${FREE}…`, text)
     const path = plain(isAbsolute(text) ? text.slice(root.length + 1) : text)
@@ -101,6 +118,11 @@ function plain(text: string): string {
   const path = text === '' ? '.' : posix.normalize(text).replace(/\/$/, '')
   if (path === '..' || path.startsWith('../')) throw invalid('leaves the workspace by "..": write a path inside it', text)
   return path
+}
+
+function refusePattern(text: string): void {
+  if (/[*?]/.test(text))
+    throw invalid('is a pattern, and a claim needs names: claim the folder, or each file that you are about to change', text)
 }
 
 function isAbsolute(text: string): boolean {

@@ -40,12 +40,16 @@ export interface SessionRequest {
   readonly parent?: number | undefined
   /** Of the session that this one continues. */
   readonly incarnation?: number | undefined
+  /** No person chose the name: it is made of the pid. Then the process keeps the name that it has. */
+  readonly unnamed?: boolean | undefined
 }
 
 /** This many agents of one name get numbers after it. */
 const MAX_NAMESAKES = 99
 /** A name that is neither free nor in use is looked at again this many times. */
 const MAX_TRIES = 5
+/** Names of one process that are looked at. */
+const MAX_NAMES_OF_PROCESS = 16
 
 export function agentResource(name: string): string {
   return `${AGENTS}/${name}`
@@ -53,14 +57,16 @@ export function agentResource(name: string): string {
 
 /**
  * Opens a session under this name. If another live agent has it, the name gets a number: `planner-2`. A live session of the same bound process
- * is the same agent, whose MCP server was started again: it is shared.
+ * is the same agent, whose MCP server was started again, or whose hook came first: it is shared.
  */
 export async function openSession(log: AgentLog, request: SessionRequest): Promise<AgentSession> {
   if (request.parent === undefined) await requireOwnAncestors(log, request.name)
+  const known = await sessionOfProcess(log, request)
+  if (known !== undefined) return known
   for (let number = 1; number <= MAX_NAMESAKES; number++) {
     const name = number === 1 ? request.name : `${request.name}-${number}`
     const opened = await tryOpen(log, { ...request, name })
-    if (opened !== undefined) return opened
+    if (opened !== undefined) return earliest(log, request, opened)
     const present = await findSession(log, name)
     if (present !== undefined && isSameProcess(present.process, request.process) && (await isOwn(log, present))) return present
   }
@@ -70,17 +76,75 @@ export async function openSession(log: AgentLog, request: SessionRequest): Promi
 }
 
 /**
- * The live session of this name, or a new one. Throws `HELD` if the name, or that of an agent above it, belongs to another key: what an agent holds, its
- * sub-agents may write.
+ * The live session of this name, or a new one. A session of another process is another agent, so this one gets a number. Throws `HELD` if the name, or
+ * that of an agent above it, belongs to another key: what an agent holds, its sub-agents may write.
  */
 export async function joinSession(log: AgentLog, request: SessionRequest): Promise<AgentSession> {
   if (request.parent === undefined) await requireOwnAncestors(log, request.name)
+  const known = await sessionOfProcess(log, request)
+  if (known !== undefined) return known
   for (let tries = 0; tries < MAX_TRIES; tries++) {
-    const session = (await ownSession(log, request.name)) ?? (await tryOpen(log, request))
+    const own = await ownSession(log, request.name)
+    if (own !== undefined && isOtherProcess(own.process, request.process)) return openSession(log, request)
+    if (own !== undefined) return own
+    const opened = await tryOpen(log, request)
+    if (opened !== undefined) return earliest(log, request, opened)
     // Undefined: it ended, or another process opened it, between the two requests.
-    if (session !== undefined) return session
   }
   throw taken(request.name)
+}
+
+/** The live session that `joinSession` would share. Undefined: there is none. */
+export async function presentSession(log: AgentLog, request: SessionRequest): Promise<AgentSession | undefined> {
+  const known = await sessionOfProcess(log, request)
+  if (known !== undefined) return known
+  const own = await ownSession(log, request.name)
+  return own === undefined || isOtherProcess(own.process, request.process) ? undefined : own
+}
+
+/** The live sessions of a process, the first one first. Usually there is one. */
+export async function sessionsOfProcess(log: AgentLog, process: BoundProcess): Promise<readonly AgentSession[]> {
+  if (process.started === '') return []
+  const entries = await log.entries(`${processKey(process)}/`, MAX_NAMES_OF_PROCESS)
+  const names = [...entries].sort((a, b) => a.created - b.created).map(({ value }) => value)
+  // Another key can have written the entry: only the session itself says whose it is.
+  const sessions = await Promise.all(names.map(name => findSession(log, name)))
+  return sessions.filter(session => session !== undefined && isSameProcess(session.process, process)) as AgentSession[]
+}
+
+/**
+ * The session of the process that asks. One process is one agent: if a person gave a name, the agent of that name (or of that name with a number, or the
+ * one that was opened before the name was known); otherwise its first.
+ */
+async function sessionOfProcess(
+  log: AgentLog,
+  { process, name, unnamed = false, parent }: SessionRequest,
+): Promise<AgentSession | undefined> {
+  if (process === undefined || parent !== undefined) return undefined
+  for (const session of await sessionsOfProcess(log, process)) {
+    const isNamed = session.name === name || session.name.replace(/-\d+$/, '') === name || session.name === defaultName(process)
+    if ((unnamed || isNamed) && (await isOwn(log, session))) return session
+  }
+  return undefined
+}
+
+/** Two callers of one process may open a session under different names at the same moment. The first in the log stays. */
+async function earliest(log: AgentLog, request: SessionRequest, opened: AgentSession): Promise<AgentSession> {
+  const first = await sessionOfProcess(log, request)
+  if (first === undefined || first.lease === opened.lease) return opened
+  await log.release(opened.lease)
+  return first
+}
+
+/** The name of a process that nobody named. */
+export function defaultName({ pid }: Pick<BoundProcess, 'pid'>): string {
+  return `agent-${pid}`
+}
+
+/** Under this are the names of the agents of one process. No agent can have such a name. */
+function processKey({ host, pid, started }: BoundProcess): string {
+  const plain = (text: string) => text.replace(/[^\p{L}\p{N}_.-]+/gu, '-')
+  return `${AGENTS}/~process/${plain(host) || '-'}/${pid}-${plain(started)}`
 }
 
 async function requireOwnAncestors(log: AgentLog, name: string): Promise<void> {
@@ -135,6 +199,9 @@ async function tryOpen(log: AgentLog, request: SessionRequest): Promise<AgentSes
   })
   if (outcome.kind === 'granted') {
     await log.renew([outcome.lease])
+    // A key that may not register entries can claim all the same: then its process is known by the name of its agent alone.
+    if (process !== undefined && process.started !== '' && parent === 0)
+      await log.decide({ kind: 'put', lease: outcome.lease, key: `${processKey(process)}/${name}`, value: name }).catch(() => {})
     return { name, lease: outcome.lease, incarnation: outcome.incarnation, ttl, aliveBy, process, parent }
   }
   if (outcome.kind === 'refused' && outcome.code === 'HELD') return undefined
@@ -167,4 +234,10 @@ export function sessionOf(view: LeaseView): AgentSession | undefined {
 function isSameProcess(one: BoundProcess | undefined, other: BoundProcess | undefined): boolean {
   if (one === undefined || other === undefined || one.started === '') return false
   return one.host === other.host && one.pid === other.pid && one.started === other.started
+}
+
+/** Returns whether both are known, and certainly not the same. */
+function isOtherProcess(one: BoundProcess | undefined, other: BoundProcess | undefined): boolean {
+  if (one === undefined || other === undefined) return false
+  return one.host !== other.host || one.pid !== other.pid || (one.started !== '' && other.started !== '' && one.started !== other.started)
 }

@@ -20,6 +20,7 @@ export const COMMANDS: Readonly<Record<string, () => Promise<AddCommand>>> = {
   discover: async () => (await import('./command/discover.ts')).discover,
   pool: async () => (await import('./command/pool/pool.ts')).pool,
   mcp: async () => (await import('./command/mcp.ts')).mcp,
+  agents: async () => (await import('./command/agents.ts')).agents,
   guard: async () => (await import('./command/guard.ts')).guard,
   init: async () => (await import('./command/init.ts')).init,
   revoke: async () => (await import('./command/operate.ts')).revoke,

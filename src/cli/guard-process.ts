@@ -4,56 +4,23 @@
  * It runs on every edit, so it loads neither the library nor the other commands while it talks to a server (measured: docs/guard.md). Without a
  * server it opens the store itself, which is slower. If it cannot decide, it allows the edit and warns; with --fail-closed it denies.
  */
-import { readFileSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { type Repository, RepositoryFinder, repositoryOf } from '../agent/repository.ts'
 import { type GuardDecision, hookAnswer } from '../guard/hook-answer.ts'
-import { HOSTS, type HookEvent, type HookHost, MAX_PATHS, readHookEvent, withoutContents } from '../guard/hook-event.ts'
+import { type HookEvent, MAX_PATHS, readHookEvent, withoutContents } from '../guard/hook-event.ts'
 import { type AgentProcess, hostProcess } from '../guard/host-process.ts'
 import { recordedTokens, recordTokens } from '../guard/token-file.ts'
+import { type GuardFlags, notGuarded, readInput, say, serverOf, undecided } from './guard-flags.ts'
 
-export interface GuardFlags {
-  readonly host: HookHost
-  readonly store?: string
-  readonly agent?: string
-  readonly failClosed: boolean
-  /** The hook of git that this is. */
-  readonly git?: 'pre-commit' | 'pre-push'
-}
-
-const MAX_EVENT_BYTES = 32 << 20
+/** What git prints at most. */
+const MAX_OUTPUT_BYTES = 32 << 20
 /** The longest wait for the server. Hosts end a hook after some seconds, and then nothing would be said. */
 const TIMEOUT = 4_000
 const NO_COMMIT = /^0+$/
 
-/** The flags, or undefined if the full command line must read them: a mistake, or a request for help. */
-export function guardFlags(argv: readonly string[]): GuardFlags | undefined {
-  let host: string = 'claude'
-  let store: string | undefined
-  let agent: string | undefined
-  let git: string | undefined
-  let failClosed = false
-  for (let i = 0; i < argv.length; i++) {
-    const [name, joined] = argv[i]!.split(/=(.*)/s) as [string, string | undefined]
-    const value = () => joined ?? argv[++i]
-    if (name === '--host') host = value() ?? ''
-    else if (name === '--store') store = value()
-    else if (name === '--agent') agent = value()
-    else if (name === '--git') git = value()
-    else if (name === '--fail-closed' && joined === undefined) failClosed = true
-    else return undefined
-  }
-  if (!(HOSTS as readonly string[]).includes(host) || (git !== undefined && git !== 'pre-commit' && git !== 'pre-push')) return undefined
-  return {
-    host: git === undefined ? (host as HookHost) : 'git',
-    failClosed,
-    ...(store !== undefined && { store }),
-    ...(agent !== undefined && { agent }),
-    ...(git !== undefined && { git: git as 'pre-commit' | 'pre-push' }),
-  }
-}
+export { guardFlags } from './guard-flags.ts'
 
 /** Runs the hook. Returns the exit code. */
 export async function guard(flags: GuardFlags): Promise<number> {
@@ -126,7 +93,7 @@ async function pushedPaths(refs: string): Promise<readonly string[]> {
 
 async function git(args: readonly string[]): Promise<string> {
   const { spawnSync } = await import('node:child_process')
-  const { status, stdout, stderr, error } = spawnSync('git', args, { encoding: 'utf8', maxBuffer: MAX_EVENT_BYTES })
+  const { status, stdout, stderr, error } = spawnSync('git', args, { encoding: 'utf8', maxBuffer: MAX_OUTPUT_BYTES })
   if (status !== 0) throw error ?? new Error(`git ${args[0]} failed: ${stderr.trim()}`)
   return stdout
 }
@@ -138,14 +105,8 @@ async function decideOrWarn(event: HookEvent, flags: GuardFlags): Promise<GuardD
     return decision
   } catch (error) {
     const why = (error as Error).message
-    return flags.failClosed
-      ? { allow: false, reason: `leasehold: the guard cannot decide, and is set to refuse then: ${why}` }
-      : { allow: true, warning: `leasehold: ${notGuarded(event.kind === 'commit' ? 'this commit' : 'this edit')}: ${why}` }
+    return undecided(event.kind, why, flags.failClosed)
   }
-}
-
-function notGuarded(what: string): string {
-  return `${what.toUpperCase()} IS NOT GUARDED, another agent may write the same file`
 }
 
 async function ask(event: HookEvent, flags: GuardFlags): Promise<GuardDecision> {
@@ -157,16 +118,6 @@ async function ask(event: HookEvent, flags: GuardFlags): Promise<GuardDecision> 
   if (server !== undefined) return askServer(server, event, flags, host, agent)
   const { decideHere } = await import('./guard-in-process.ts')
   return decideHere({ event, host, ...(url !== undefined && { url }), ...(agent !== undefined && { agent }) })
-}
-
-/** The HTTP address of a server; both wires are on one port. Undefined for a store. */
-function serverOf(url: string): URL | undefined {
-  const [, scheme, rest] = /^(https?|leaseholds?):\/\/(.+)$/i.exec(url) ?? []
-  if (scheme === undefined || rest!.startsWith('/')) return undefined
-  const secure = /s$/i.test(scheme) && scheme.toLowerCase() !== 'leasehold'
-  const address = new URL(`${secure ? 'https' : 'http'}://${rest}`)
-  if (address.port === '' && /^leasehold/i.test(scheme)) address.port = '7420'
-  return address
 }
 
 /** Asks once for each repository that is written to, since the server may be on another machine and not see them. Paths in no repository are not guarded. */
@@ -266,14 +217,4 @@ async function remember(event: HookEvent, { allow, tokens = {} }: GuardDecision)
   } catch (error) {
     say(`the tokens of this edit could not be recorded, so a commit cannot check them: ${(error as Error).message}`)
   }
-}
-
-function readInput(): string {
-  const input = readFileSync(0)
-  if (input.length > MAX_EVENT_BYTES) throw new Error(`the event has more than ${MAX_EVENT_BYTES} bytes`)
-  return input.toString('utf8').replace(/^\uFEFF/, '') // Cursor puts a byte order mark in front on Windows
-}
-
-function say(text: string): void {
-  process.stderr.write(`leasehold: ${text}\n`)
 }

@@ -1,6 +1,8 @@
 /**
  * Decides about the events of coding agents: before an edit, a free path is claimed by itself, and a path that another agent holds is denied; after
- * it, activity is noted; at the end of a turn everything is released.
+ * it, activity is noted; at the end of a turn everything that was claimed for the turn is released.
+ *
+ * An agent is one host process. Conversations of it that have ids, and its sub-agents, exclude each other; a commit may contain what any of them holds.
  *
  * A path is keyed by its repository (`repo/ORIGIN/PATH`), whatever the working directory is. A claim of a folder covers what is in it. Paths
  * outside of any repository are not guarded.
@@ -9,27 +11,28 @@
  */
 import { posix } from 'node:path'
 import { Agent } from '../agent/agent.ts'
+import { labelOf } from '../agent/claim-record.ts'
+import { namesOf, presentName } from '../agent/present.ts'
 import { inWords } from '../duration.ts'
 import { isRefusal, LeaseError } from '../errors.ts'
 import type { Leases } from '../leases.ts'
 import { propose } from '../lessor/propose.ts'
 import type { GrantView, ResourceView } from '../lessor.ts'
 import { whyBadName } from '../wording.ts'
-import { agentOf } from './hook-agent.ts'
+import { agentOf, type HookAgent, type HookProcess } from './hook-agent.ts'
 import type { GuardDecision } from './hook-answer.ts'
 import type { HookEvent } from './hook-event.ts'
-import type { AgentProcess } from './host-process.ts'
 
 export interface GuardContext {
   readonly leases: Leases
   /** The agent's name. Left out: by its process, or by its session. */
   readonly agent?: string
-  /** The process of the agent, if it runs on this machine. */
-  readonly process?: AgentProcess
+  /** The process of the agent. */
+  readonly process?: HookProcess
   /** The resources that a write to a path changes, and the roots of their repositories' names; none: outside of any repository. */
   readonly locate: Locate
   /** Opens the agent, or finds the one that was opened before. @default `Agent.join` */
-  readonly open?: (name: string) => Promise<Agent>
+  readonly open?: (agent: HookAgent) => Promise<Agent>
 }
 
 export type Locate = (path: string, event: Pick<HookEvent, 'cwd' | 'kind'>) => Promise<readonly GuardedPath[]>
@@ -38,6 +41,8 @@ export interface GuardedPath {
   readonly resource: string
   /** The prefix of its repository. */
   readonly prefix: string
+  /** The folder of git of its worktree; left out if nobody has looked. */
+  readonly gitDir?: string
 }
 
 const ALLOW: GuardDecision = { allow: true }
@@ -46,34 +51,44 @@ const MAX_BELOW = 1_000
 const MAX_LISTED = 10
 
 export async function decide(event: HookEvent, context: GuardContext): Promise<GuardDecision> {
-  const name = agentOf(event, context)
+  const who = agentOf(event, context)
   switch (event.kind) {
     case 'before':
     case 'after': {
       if (event.problem !== undefined) throw new Error(event.problem)
       const paths = await locateAll(event, context)
       if (paths.length === 0) return ALLOW
-      const agent = await openAgent(name, event, context)
+      const agent = await openAgent(who, event, context)
       try {
-        return event.kind === 'before' ? await beforeEdit(agent, event, paths, context) : await afterEdit(agent, paths, context)
+        const edit = { agent, who, event, paths, leases: context.leases }
+        return event.kind === 'before' ? await beforeEdit(edit) : await afterEdit(edit)
       } finally {
         if (context.open === undefined) agent.detach()
       }
     }
     case 'begin':
-      return beginSession(name, event, context)
+      return beginSession(who, event, context)
     case 'turn':
     case 'stop':
-      return endWork(name, event, context)
+      return endWork(who, event, context)
     case 'commit':
-      return checkCommit(name, event, context)
+      return checkCommit(who, event, context)
     case 'other': {
-      const agent = await findAgent(name, event, context)
+      const agent = await findAgent(who, event, context)
       await agent?.noteActivity({ underWay: true })
       if (context.open === undefined) agent?.detach()
       return ALLOW
     }
   }
+}
+
+/** An edit of an agent, and what it writes. */
+interface Edit {
+  readonly agent: Agent
+  readonly who: HookAgent
+  readonly event: HookEvent
+  readonly paths: readonly GuardedPath[]
+  readonly leases: Leases
 }
 
 /** One path after another: a lookup may take a thread of the process until it is done. */
@@ -89,22 +104,27 @@ async function locateAll(event: HookEvent, { locate }: GuardContext): Promise<re
   return [...all.values()]
 }
 
-async function openAgent(name: string, event: HookEvent, context: GuardContext): Promise<Agent> {
-  const { leases, process, open } = context
-  const bound = process && { process }
-  const agent = await (open === undefined ? Agent.join(leases, { name, ...bound }) : open(name))
+async function openAgent(who: HookAgent, event: HookEvent, context: GuardContext): Promise<Agent> {
+  const { leases, open } = context
+  const agent = await (open === undefined ? Agent.join(leases, identityOf(who)) : open(who))
   return event.subAgent === undefined ? agent : agent.child(subAgentName(event.subAgent))
 }
 
-function subAgentName(id: string): string {
+function identityOf({ name, unnamed, process }: HookAgent) {
+  return { name, ...(unnamed && { unnamed }), ...(process !== undefined && { process }) }
+}
+
+export function subAgentName(id: string): string {
   return id.replace(/[^\p{L}\p{N}_@+:-]/gu, '-').slice(0, 32)
 }
 
 /** The agent if it is present: the end of a turn must not open a session. */
-async function findAgent(name: string, event: HookEvent, context: GuardContext): Promise<Agent | undefined> {
+async function findAgent(who: HookAgent, event: HookEvent, context: GuardContext): Promise<Agent | undefined> {
+  const name = await presentName(context.leases, identityOf(who))
+  if (name === undefined) return undefined
   const whole = event.subAgent === undefined ? name : `${name}/${subAgentName(event.subAgent)}`
   const { value } = await context.leases.read({ kind: 'resource', resource: `agents/${whole}` }, { consistent: true })
-  return value.grants.some(({ status }) => status !== 'frozen') ? openAgent(name, event, context) : undefined
+  return value.grants.some(({ status }) => status !== 'frozen') ? openAgent(who, event, context) : undefined
 }
 
 /** A path, the folders above it, and what is held of them. */
@@ -119,31 +139,42 @@ async function viewsOf({ resource, prefix }: GuardedPath, leases: Leases): Promi
 }
 
 /** A name below this path that another agent holds: the path is a folder, which is about to be deleted or moved. */
-async function heldBelow(agent: Agent, { resource: folder }: GuardedPath, leases: Leases): Promise<string | undefined> {
-  const { value, more } = await leases.read({ kind: 'resources', prefix: folder, limit: MAX_BELOW }, { consistent: true })
-  const held = value.find(({ resource, grants }) => resource !== folder && grants.some(grant => !isOwn(agent, grant)))
+async function heldBelow(edit: Edit, { resource: folder }: GuardedPath): Promise<GrantView | undefined> {
+  const { value, more } = await edit.leases.read({ kind: 'resources', prefix: folder, limit: MAX_BELOW }, { consistent: true })
+  const grants = value.filter(({ resource }) => resource !== folder).flatMap(view => view.grants)
+  const held = await firstOfOthers(edit, grants)
   if (held === undefined && more)
     throw new LeaseError('LIMIT', `more than ${MAX_BELOW} names under ${folder} are in use: release yours first`, {
       facts: { limit: MAX_BELOW },
     })
-  return held?.resource
+  return held
 }
 
-/** The agent itself, or the agent that it works for: what that holds, it lets its sub-agent write. */
-function isOwn(agent: Pick<Agent, 'name'>, { holder }: Pick<GrantView, 'holder'>): boolean {
-  return holder === agent.name || agent.name.startsWith(`${holder}/`)
+/** The agent itself, or the agent that it works for: what that holds, it lets its sub-agent write. But not what another conversation of it claimed. */
+async function isOwn({ agent, who, leases }: Pick<Edit, 'agent' | 'who' | 'leases'>, { holder, lease }: GrantView): Promise<boolean> {
+  if (holder !== agent.name && !agent.name.startsWith(`${holder}/`)) return false
+  if (who.conversation === undefined) return true
+  const { value } = await leases.read({ kind: 'lease', lease }, { consistent: true })
+  const conversation = value === undefined ? '' : labelOf(value, 'conversation')
+  return conversation === '' || conversation === who.conversation
 }
 
-async function beforeEdit(agent: Agent, event: HookEvent, paths: readonly GuardedPath[], { leases }: GuardContext): Promise<GuardDecision> {
+async function firstOfOthers(edit: Pick<Edit, 'agent' | 'who' | 'leases'>, grants: readonly GrantView[]): Promise<GrantView | undefined> {
+  for (const grant of grants) if (!(await isOwn(edit, grant))) return grant
+  return undefined
+}
+
+async function beforeEdit(edit: Edit): Promise<GuardDecision> {
+  const { agent, who, event, paths, leases } = edit
   const wanted: GuardedPath[] = []
   let waits = false
   for (const path of paths) {
     const views = await viewsOf(path, leases)
-    const blocking = views.flatMap(view => view.grants).find(grant => !isOwn(agent, grant))
-    const blocked = blocking?.resource ?? (await heldBelow(agent, path, leases))
-    if (blocked !== undefined) return deny(agent, path, blocked)
+    const grants = views.flatMap(view => view.grants)
+    const blocking = (await firstOfOthers(edit, grants)) ?? (await heldBelow(edit, path))
+    if (blocking !== undefined) return deny(agent, path, blocking.resource)
     waits ||= views[0]!.queue.some(({ holder }) => holder === agent.name)
-    const covered = views.some(({ grants }) => grants.some(grant => !grant.shared && isOwn(agent, grant)))
+    const covered = grants.some(({ shared }) => !shared)
     if (!covered || views[0]!.grants.some(({ holder }) => holder === agent.name)) wanted.push(path)
   }
   if (wanted.length === 0) {
@@ -152,15 +183,22 @@ async function beforeEdit(agent: Agent, event: HookEvent, paths: readonly Guarde
   }
   const names = wanted.map(({ resource }) => resource)
   try {
-    const claim = await agent.claim(names, { purpose: `${event.tool || 'edit'} of ${shownPaths(wanted)}` })
-    if (claim.status === 'held') return { allow: true, tokens: claim.tokens, ...(await noticesOf(agent)) }
+    const purpose = `${event.tool || 'edit'} of ${shownPaths(wanted)}`
+    const conversation = event.subAgent === undefined ? who.conversation : undefined
+    const claim = await agent.claim(names, { purpose, forTurn: true, ...(conversation !== undefined && { conversation }) })
+    if (claim.status === 'held') return { allow: true, tokens: claim.tokens, ...gitDirsOf(wanted), ...(await noticesOf(agent)) }
     // Another agent was faster. A place in the queue that the agent asked for itself stays.
-    if (!waits) await agent.release(names)
+    if (!waits) await agent.leaveQueues(names, conversation)
     return deny(agent, wanted[0]!, claim.waitsFor?.[0]?.resource ?? names[0]!)
   } catch (error) {
     if (!isRefusal(error)) throw error
     return { allow: false, reason: `leasehold: ${(error as LeaseError).message}` }
   }
+}
+
+function gitDirsOf(paths: readonly GuardedPath[]): Pick<GuardDecision, 'gitDirs'> {
+  const known = paths.flatMap(({ prefix, gitDir }) => (gitDir === undefined ? [] : [[prefix, gitDir] as const]))
+  return known.length === 0 ? {} : { gitDirs: Object.fromEntries(known) }
 }
 
 /** Who, why, since when, and how to queue. */
@@ -171,14 +209,17 @@ async function deny(agent: Agent, path: GuardedPath, resource: string): Promise<
   const isBelow = resource.startsWith(`${path.resource}/`)
   const shown = shownPath(isBelow ? { ...path, resource } : path)
   const folder = isBelow || resource === path.resource ? '' : ` (by its claim of ${shownPath({ ...path, resource })}/)`
-  const who = holder === undefined ? 'by a holder that is just stopping' : `by ${holder.holder}${folder}`
+  const other = holder?.holder === agent.name ? ' in another conversation of yours' : ''
+  const who = holder === undefined ? 'by a holder that is just stopping' : `by ${holder.holder}${other}${folder}`
   const purpose = holder?.purpose ? `, for: ${JSON.stringify(holder.purpose)}` : ''
   const since = holder === undefined ? '' : `, for ${inWords(holder.forSeconds * 1_000)}`
   const idle = holder?.idleSeconds === undefined ? '' : `, last active ${inWords(holder.idleSeconds * 1_000)} ago`
   const waiting = view?.waiters.length ? `, ${view.waiters.length} waiting` : ''
+  const why = `${shown} is held ${who}${purpose}${since}${idle}${waiting}`
+  await agent.noteDenial(resource, why)
   return {
     allow: false,
-    reason: `leasehold: ${shown} is held ${who}${purpose}${since}${idle}${waiting}. Do not write it in another way. Work on something else, or queue for it: call the leasehold tool claim with names [${JSON.stringify(`name:${resource}`)}] and wait_seconds 45, and edit when it is held. A person sees more with: leasehold explain ${resource}`,
+    reason: `leasehold: ${why}. Do not write it in another way. Work on something else, or queue for it: call the leasehold tool claim with names [${JSON.stringify(`name:${resource}`)}] and wait_seconds 45, and edit when it is held. A person sees more with: leasehold explain ${resource}`,
   }
 }
 
@@ -196,11 +237,12 @@ async function noticesOf(agent: Agent): Promise<{ readonly context?: string }> {
   return notices.length === 0 ? {} : { context: `leasehold: ${notices.map(({ text }) => text).join(' ')}` }
 }
 
-async function afterEdit(agent: Agent, paths: readonly GuardedPath[], { leases }: GuardContext): Promise<GuardDecision> {
+async function afterEdit(edit: Edit): Promise<GuardDecision> {
+  const { agent, paths, leases } = edit
   await agent.noteActivity()
   for (const path of paths) {
     const [view] = await viewsOf(path, leases)
-    const other = view!.grants.find(grant => !isOwn(agent, grant))
+    const other = await firstOfOthers(edit, view!.grants)
     if (other !== undefined)
       return {
         allow: true,
@@ -210,11 +252,14 @@ async function afterEdit(agent: Agent, paths: readonly GuardedPath[], { leases }
   return { allow: true, ...(await noticesOf(agent)) }
 }
 
-async function beginSession(name: string, event: HookEvent, context: GuardContext): Promise<GuardDecision> {
-  const agent = await openAgent(name, event, context)
+async function beginSession(who: HookAgent, event: HookEvent, context: GuardContext): Promise<GuardDecision> {
+  const agent = await openAgent(who, event, context)
   try {
     const { held, queued } = await agent.mine()
     const parts = [
+      ...(event.subAgent === undefined
+        ? []
+        : [`pass sub_agent ${JSON.stringify(subAgentName(event.subAgent))} to the tools of leasehold, so that your claims are yours`]),
       ...(held.length > 0 ? [`you hold ${held.flatMap(({ names }) => names).join(', ')}`] : []),
       ...(queued.length > 0 ? [`you wait for ${queued.flatMap(({ names }) => names).join(', ')}`] : []),
     ]
@@ -228,12 +273,15 @@ async function beginSession(name: string, event: HookEvent, context: GuardContex
  * Paths that another agent holds now, or that were written under a token older than one already committed. The tokens are shown to the fences of
  * their resources, so that an older one is refused from now on.
  */
-async function checkCommit(name: string, event: HookEvent, context: GuardContext): Promise<GuardDecision> {
+async function checkCommit(who: HookAgent, event: HookEvent, context: GuardContext): Promise<GuardDecision> {
   const { leases } = context
   const problems: string[] = []
+  let own: readonly string[] | undefined
   for (const path of await locateAll(event, context)) {
     const views = await viewsOf(path, leases)
-    const other = views.flatMap(view => view.grants).find(({ holder }) => !isOwn({ name }, { holder }))
+    const grants = views.flatMap(view => view.grants)
+    if (grants.length > 0) own ??= await namesOf(leases, identityOf(who))
+    const other = grants.find(({ holder }) => !own!.some(name => holder === name || holder.startsWith(`${name}/`)))
     const token = event.tokens?.[path.resource]
     if (other !== undefined) problems.push(`${shownPath(path)} is held by ${other.holder}: commit it when that agent has released it`)
     else if (token !== undefined && (await isStale(leases, path.resource, token)))
@@ -250,13 +298,17 @@ async function isStale(leases: Leases, resource: string, token: number): Promise
   return outcome.kind === 'refused' && outcome.code === 'STALE'
 }
 
-/** The end of a turn releases everything; the end of a session or sub-agent ends it. */
-async function endWork(name: string, event: HookEvent, context: GuardContext): Promise<GuardDecision> {
-  const agent = await findAgent(name, event, context)
+/**
+ * The end of a turn releases what was claimed for it. The end of a sub-agent ends it; that of a conversation ends the agent, unless its host goes on: then what was claimed to
+ * last stays, such as the port of a server that still runs.
+ */
+async function endWork(who: HookAgent, event: HookEvent, context: GuardContext): Promise<GuardDecision> {
+  const agent = await findAgent(who, event, context)
   if (agent === undefined) return ALLOW
-  if (event.kind === 'stop') await agent.end()
+  const isOver = event.kind === 'stop'
+  if (isOver && (event.subAgent !== undefined || event.hostGoesOn !== true || who.process === undefined)) await agent.end()
   else {
-    await agent.release()
+    await agent.endTurn({ ...(who.conversation !== undefined && { conversation: who.conversation }), everything: isOver })
     if (context.open === undefined) agent.detach()
   }
   return ALLOW

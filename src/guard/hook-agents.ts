@@ -7,7 +7,7 @@ import { Agent } from '../agent/agent.ts'
 import { isAlive } from '../agent/bound-process.ts'
 import type { Clock } from '../clock.ts'
 import type { Leases } from '../leases.ts'
-import type { AgentProcess } from './host-process.ts'
+import type { HookAgent, HookProcess } from './hook-agent.ts'
 
 const MAX_AGENTS = 5_000
 /** As long as a session lasts without a call. */
@@ -18,7 +18,7 @@ const CHECKED_AT_ONCE = 50
 
 interface KnownAgent {
   readonly opening: Promise<Agent>
-  readonly process: AgentProcess | undefined
+  readonly process: HookProcess | undefined
   usedAt: number
 }
 
@@ -32,19 +32,19 @@ export class HookAgents {
   }
 
   /** `owner` distinguishes the callers of the server, whose agents may have the same names. */
-  async open(owner: string, leases: () => Leases, name: string, process: AgentProcess | undefined): Promise<Agent> {
-    const id = `${owner} ${name}`
+  async open(owner: string, leases: () => Leases, { name, unnamed, process }: HookAgent): Promise<Agent> {
+    // Two processes with one name are two agents.
+    const id = JSON.stringify([owner, name, process?.host, process?.pid, process?.started])
     const known = this.#agents.get(id)
     if (known !== undefined) {
       const agent = await known.opening
-      if (!agent.signal.aborted && isSame(known.process, process)) {
+      if (!agent.signal.aborted) {
         known.usedAt = this.#clock.now()
         return agent
       }
-      agent.detach()
     }
     if (this.#agents.size >= MAX_AGENTS) this.#forget(this.#agents.keys().next().value!)
-    const opening = Agent.join(leases(), { name, ...(process !== undefined && { process }) })
+    const opening = Agent.join(leases(), { name, ...(unnamed && { unnamed }), ...(process !== undefined && { process }) })
     this.#agents.delete(id) // to the end: the first one is the oldest
     this.#agents.set(id, { opening, process, usedAt: this.#clock.now() })
     opening.catch(() => this.#agents.delete(id))
@@ -71,7 +71,7 @@ export class HookAgents {
     for (const [id, known] of agents.slice(0, CHECKED_AT_ONCE)) {
       if (this.#agents.get(id) !== known) continue
       const { opening, process, usedAt } = known
-      if (process !== undefined && !isAlive(process)) {
+      if (process !== undefined && isOfThisHost(process.host) && !isAlive(process)) {
         this.#agents.delete(id)
         opening.then(agent => agent.end()).catch(() => {}) // then it lapses
       } else if (this.#clock.now() - usedAt > KEEP) this.#forget(id)
@@ -82,11 +82,7 @@ export class HookAgents {
   }
 }
 
-function isSame(one: AgentProcess | undefined, other: AgentProcess | undefined): boolean {
-  return one?.pid === other?.pid && one?.started === other?.started
-}
-
 /** Returns whether a process that a caller names can be looked at here. */
-export function isOfThisHost(machine: string | undefined): boolean {
+function isOfThisHost(machine: string | undefined): boolean {
   return machine === hostname()
 }

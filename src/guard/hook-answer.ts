@@ -15,11 +15,14 @@ export interface GuardDecision {
   readonly warning?: string
   /** The token of each resource that the event's paths are claimed under. */
   readonly tokens?: Readonly<Record<string, number>>
+  /** The folder of git of each repository that is written, by the prefix of its names; as far as the guard has looked at files. */
+  readonly gitDirs?: Readonly<Record<string, string>>
 }
 
 /** The JSON that the host reads; undefined: nothing to say. */
 export function hookAnswer(event: Pick<HookEvent, 'host' | 'kind' | 'name'>, decision: GuardDecision): object | undefined {
   if (event.host === 'git') return decision // read by `leasehold guard`
+  if (event.host === 'gemini') return geminiAnswer(event, decision)
   return event.host === 'cursor' ? cursorAnswer(event, decision) : claudeAnswer(event, decision)
 }
 
@@ -50,4 +53,17 @@ function cursorAnswer({ kind, name }: Pick<HookEvent, 'kind' | 'name'>, decision
       : { permission: 'deny', user_message: reason, agent_message: reason }
   if (context !== undefined && (name === 'postToolUse' || name === 'sessionStart')) return { additional_context: context }
   return undefined
+}
+
+function geminiAnswer({ kind, name }: Pick<HookEvent, 'kind' | 'name'>, decision: GuardDecision): object | undefined {
+  const { allow, reason = '', context, warning } = decision
+  const denied = !allow && kind === 'before'
+  // It takes no context before a tool call.
+  const told = context !== undefined && (kind === 'after' || kind === 'begin')
+  if (!denied && !told && warning === undefined) return undefined
+  return {
+    ...(warning !== undefined && { systemMessage: warning }),
+    ...(denied && { decision: 'deny', reason }),
+    ...(told && { hookSpecificOutput: { hookEventName: name, additionalContext: context } }),
+  }
 }

@@ -1,5 +1,5 @@
 /**
- * Events of coding agents, in one form for all hosts. Claude Code, Codex and Cursor send JSON to their hooks; docs/guard.md says which
+ * Events of coding agents, in one form for all hosts. Claude Code, Codex, Cursor and Gemini CLI send JSON to their hooks; docs/guard.md says which
  * versions were read. A field that a host does not send is left out, and an event that means nothing to the guard is `other`.
  *
  * Light: `leasehold guard` loads this for every edit.
@@ -7,11 +7,11 @@
 import { pathsOfPatch } from './patch-paths.ts'
 
 /** `git` is not an agent: its hooks ask before a commit or a push. */
-export const HOSTS = ['claude', 'codex', 'cursor', 'git'] as const
+export const HOSTS = ['claude', 'codex', 'cursor', 'gemini', 'git'] as const
 export type HookHost = (typeof HOSTS)[number]
 
 /**
- * `before`: a tool is about to write. `after`: it has written. `begin`: the session started, or its context was compacted. `turn`: the agent
+ * `before`: a tool is about to write. `after`: it has written. `begin`: the session or a sub-agent started, or the context was compacted. `turn`: the agent
  * has finished its turn. `stop`: a sub-agent, or the whole session, has ended. `commit`: paths are about to be committed or pushed.
  */
 export type HookKind = 'before' | 'after' | 'begin' | 'turn' | 'stop' | 'commit' | 'other'
@@ -30,6 +30,8 @@ export interface HookEvent {
   /** The paths that are written, as the host wrote them. */
   readonly paths: readonly string[]
   readonly tool: string
+  /** With `stop`: the host has not ended, and goes on with another conversation. */
+  readonly hostGoesOn?: boolean
   /** With `before`: why it is not known what is written. The guard cannot decide then. */
   readonly problem?: string
   /** With `commit`: the token that each resource was last written under, as far as that is known. */
@@ -40,9 +42,9 @@ export interface HookEvent {
 export const MAX_PATHS = 256
 const MAX_TEXT = 4_096
 
-/** Tools that write the files they name, without case and underscores. Those of Claude Code, of Cursor, and the names that either has used before. */
+/** Tools that write the files they name, without case and underscores. Those of Claude Code, of Cursor and Gemini CLI, and names that they have used before. */
 const WRITERS: ReadonlySet<string> = new Set([
-  ...['edit', 'multiedit', 'write', 'notebookedit', 'delete'],
+  ...['edit', 'multiedit', 'write', 'notebookedit', 'delete', 'writefile', 'replace'],
   ...['strreplace', 'editnotebook', 'applypatch', 'editfile', 'searchreplace', 'deletefile', 'tabwrite', 'git'],
 ])
 
@@ -56,6 +58,7 @@ const KINDS: Readonly<Record<string, HookKind>> = {
   PostToolUse: 'after',
   PostToolUseFailure: 'after',
   SessionStart: 'begin',
+  SubagentStart: 'begin',
   Stop: 'turn',
   StopFailure: 'turn',
   SubagentStop: 'stop',
@@ -73,7 +76,14 @@ const KINDS: Readonly<Record<string, HookKind>> = {
   stop: 'turn',
   subagentStop: 'stop',
   sessionEnd: 'stop',
+  // Gemini CLI
+  BeforeTool: 'before',
+  AfterTool: 'after',
+  AfterAgent: 'turn',
 }
+
+/** Reasons of `SessionEnd` after which the same process goes on. Cursor has several conversations in one process. */
+const GOES_ON: ReadonlySet<string> = new Set(['clear', 'resume'])
 
 /** Throws a plain Error whose message says what is wrong with the event. */
 export function readHookEvent(host: HookHost, event: unknown): HookEvent {
@@ -97,6 +107,7 @@ export function readHookEvent(host: HookHost, event: unknown): HookEvent {
     paths,
     tool,
     ...(kind === 'before' && problem !== undefined && { problem }),
+    ...(kind === 'stop' && (host === 'cursor' || GOES_ON.has(text(given.reason))) && { hostGoesOn: true }),
     ...(kind === 'commit' && { tokens: tokensOf(given.tokens) }),
   }
 }
@@ -161,13 +172,14 @@ function text(value: unknown): string {
 
 /** Returns what a server needs of an event: without the contents of files. Reading it again gives the same event. */
 export function withoutContents(event: HookEvent): object {
-  const { kind, name, session, subAgent, cwd, paths, tool, tokens } = event
+  const { kind, name, session, subAgent, cwd, paths, tool, tokens, hostGoesOn } = event
   const writes = kind === 'before' || kind === 'after' || kind === 'commit'
   return {
     hook_event_name: name,
     session_id: session,
     ...(subAgent !== undefined && { agent_id: subAgent }),
     cwd,
+    ...(hostGoesOn === true && { reason: 'clear' }),
     ...(tool !== '' && { tool_name: tool }),
     ...(tool === '' && paths.length > 0 && { file_path: paths[0] }),
     ...(tokens !== undefined && { tokens }),

@@ -5,6 +5,7 @@
  * A path is looked up in the file system of this machine only for callers that are on this machine too and may claim or read some path of a repository. Others say
  * which repository it is in.
  */
+import { hostname } from 'node:os'
 import { Type } from 'typebox'
 import { LeaseError } from '../errors.ts'
 import { Leases } from '../leases.ts'
@@ -12,10 +13,10 @@ import { callerLessor } from '../server/caller-lessor.ts'
 import { HttpFailure } from '../server/http/failure.ts'
 import { json, type Route, type RouteContext, route } from '../server/http/route.ts'
 import { decide, type GuardContext, type Locate } from './guard.ts'
-import { HookAgents, isOfThisHost } from './hook-agents.ts'
+import type { HookProcess } from './hook-agent.ts'
+import { HookAgents } from './hook-agents.ts'
 import { type GuardDecision, hookAnswer } from './hook-answer.ts'
-import { type HookEvent, readHookEvent } from './hook-event.ts'
-import type { AgentProcess } from './host-process.ts'
+import { HOSTS, type HookEvent, readHookEvent } from './hook-event.ts'
 import { locateBy, locateHere } from './locate.ts'
 
 /** Events carry the contents of files. */
@@ -26,9 +27,10 @@ const text = (description: string) => Type.Optional(Type.String({ maxLength: 1_0
 const Query = Type.Object(
   {
     host: Type.Optional(
-      Type.Union([Type.Literal('claude'), Type.Literal('codex'), Type.Literal('cursor'), Type.Literal('git')], {
-        description: 'The host whose form the event has. Default: claude.',
-      }),
+      Type.Union(
+        HOSTS.map(host => Type.Literal(host)),
+        { description: 'The host whose form the event has. Default: claude.' },
+      ),
     ),
     agent: text("The agent's name. Default: by its process, or by the session of the event."),
     root: text('The root of the repository on the machine of the agent.'),
@@ -86,16 +88,18 @@ function decideFor(event: HookEvent, context: Context, agents: HookAgents, looku
     ...(process !== undefined && { process }),
     locate:
       root !== undefined && prefix !== undefined ? locateBy(root, prefix) : isLocal(context) ? locateFor(context, lookups) : refuseToLocate,
-    open: name => known.open(`${caller.key}`, leasesFor, name, isOfThisHost(query.machine) ? process : undefined),
+    open: who => known.open(`${caller.key}`, leasesFor, who),
   }
   return decide(event, guardContext)
 }
 
-function processOf({ pid, started }: Type.Static<typeof Query>): AgentProcess | undefined {
-  return pid === undefined ? undefined : { pid: Number(pid), started: started ?? '' }
+function processOf({ pid, started, machine }: Type.Static<typeof Query>): HookProcess | undefined {
+  return pid === undefined ? undefined : { pid: Number(pid), started: started ?? '', host: machine ?? '' }
 }
 
-function isLocal({ request: { localAddress } }: Context): boolean {
+/** A tunnel makes callers of other machines look local: those that name their machine are believed. */
+function isLocal({ request: { localAddress }, query: { machine } }: Context): boolean {
+  if (machine !== undefined && machine !== hostname()) return false
   return localAddress === undefined || /^(127\.|::1$|::ffff:127\.)/.test(localAddress)
 }
 
@@ -123,14 +127,21 @@ async function refuseToLocate(path: string): Promise<never> {
   throw new LeaseError(
     'INVALID',
     `this server is on another machine and cannot see which repository ${JSON.stringify(path.slice(0, 120))} is in: send root and prefix, or use leasehold guard`,
+    { facts: { option: 'root' } },
   )
 }
 
-function undecided(error: unknown, failClosed: boolean): GuardDecision {
+function undecided(error: unknown, failClosed: boolean): GuardDecision & { readonly elsewhere?: true } {
   if (!(error instanceof LeaseError)) {
     if (!(error instanceof Error) || error.constructor !== Error) throw error
   }
   const why = (error as Error).message
+  // `leasehold-guard` then finds the repositories itself.
+  if (LeaseError.is(error, 'INVALID') && error.facts.option === 'root') return { ...warned(why, failClosed), elsewhere: true }
+  return warned(why, failClosed)
+}
+
+function warned(why: string, failClosed: boolean): GuardDecision {
   return failClosed
     ? { allow: false, reason: `leasehold: the guard cannot decide, and is set to refuse then: ${why}` }
     : { allow: true, warning: `leasehold: THIS EDIT IS NOT GUARDED, another agent may write the same file: ${why}` }

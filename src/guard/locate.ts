@@ -11,7 +11,7 @@ export function locateHere(finder = new RepositoryFinder()): Locate {
     for (const name of kind === 'commit' ? [await finder.realPath(path, cwd)] : await finder.written(path, cwd)) {
       const repository = await finder.repositoryOf(posix.dirname(name))
       const guarded = repository && inside(name, repository.root, repository.prefix)
-      if (guarded !== undefined) found.push(guarded)
+      if (guarded !== undefined) found.push({ ...guarded, gitDir: repository!.gitDir })
     }
     return found
   }

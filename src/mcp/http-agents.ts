@@ -21,6 +21,13 @@ const FORGET_AFTER = 3_600_000
 const KEEP_QUEUED = 900_000
 const ROUND = 8_000
 
+/** Who calls: over HTTP there is no process, and no folder. */
+export interface HttpIdentity {
+  readonly name: string
+  /** Whose paths it claims, such as `github.com/acme/app`. Left out: names say what they are. */
+  readonly repository?: string
+}
+
 interface HttpAgent {
   readonly leases: Leases
   readonly subAgents: Promise<SubAgents>
@@ -44,10 +51,14 @@ export class HttpAgents {
   }
 
   /** Runs a call of an agent, with a function that finds it or one of its sub-agents. */
-  async call<T>(caller: Caller, name: string, work: (agentOf: (subAgent: string | undefined) => Promise<Agent>) => Promise<T>): Promise<T> {
+  async call<T>(
+    caller: Caller,
+    identity: HttpIdentity,
+    work: (agentOf: (subAgent: string | undefined) => Promise<Agent>) => Promise<T>,
+  ): Promise<T> {
     let entry: HttpAgent | undefined
     const agentOf = async (subAgent: string | undefined) => {
-      entry ??= this.#enter(caller, name)
+      entry ??= this.#enter(caller, identity)
       const agent = await (await entry.subAgents).of(subAgent)
       entry.opened.add(agent)
       return agent
@@ -59,9 +70,9 @@ export class HttpAgents {
     }
   }
 
-  #enter(caller: Caller, name: string): HttpAgent {
-    const key = `${caller.key} ${checkAgentName(name)}`
-    const entry = this.#agents.get(key) ?? this.#open(caller, name, key)
+  #enter(caller: Caller, { name, repository = '' }: HttpIdentity): HttpAgent {
+    const key = `${caller.key} ${checkAgentName(name)} ${repository}`
+    const entry = this.#agents.get(key) ?? this.#open(caller, { name, repository }, key)
     if (entry.calls >= MAX_CALLS)
       throw new LeaseError('LIMIT', `${MAX_CALLS} calls of ${name} are under way: wait for their answers`, { facts: { limit: MAX_CALLS } })
     entry.calls++
@@ -70,14 +81,17 @@ export class HttpAgents {
     return entry
   }
 
-  #open(caller: Caller, name: string, key: string): HttpAgent {
+  #open(caller: Caller, { name, repository }: Required<HttpIdentity>, key: string): HttpAgent {
     this.#forget()
     if (this.#agents.size >= MAX_AGENTS || this.#closed)
       throw new LeaseError('LIMIT', `this server acts for ${MAX_AGENTS} agents, as many as it may: try again later`, {
         facts: { limit: MAX_AGENTS },
       })
     const leases = new Leases(callerLessor(this.#guarded, caller), { holder: name, clock: this.#clock })
-    const subAgents = Agent.join(leases, { name }).then(agent => new SubAgents(agent))
+    const subAgents = Agent.join(leases, {
+      name,
+      ...(repository === '' ? { explicitNames: true } : { workspace: { root: '', prefix: `repo/${repository}` } }),
+    }).then(agent => new SubAgents(agent))
     // The next call tries again.
     subAgents.catch(() => this.#agents.delete(key))
     return { leases, subAgents, opened: new Set(), lastCall: this.#clock.now(), calls: 0 }

@@ -27,15 +27,29 @@ export function mcpRoute(): Route {
     method: 'POST',
     path: '/mcp',
     summary: 'The Model Context Protocol, over streamable HTTP without sessions: claims for agents. Other methods are not used.',
-    query: Type.Object({ agent: Type.Optional(Type.String({ description: 'The name of the agent.' })) }),
+    query: Type.Object({
+      agent: Type.Optional(Type.String({ description: 'The name of the agent.' })),
+      repository: Type.Optional(
+        Type.String({
+          description: 'The repository whose paths it claims, such as github.com/acme/app: the same names as in a folder of it.',
+          maxLength: 400,
+          pattern: '^[^/\\s]+(/[^/\\s]+)+$',
+        }),
+      ),
+    }),
     body: Type.Unknown(),
     maxBodyBytes: ({ limits }) => Math.max(limits.body, MAX_MESSAGE_BYTES),
-    handle: async (context: RouteContext<unknown, { readonly agent?: string }>) => {
+    handle: async (context: RouteContext<unknown, McpQuery>) => {
       endpoint ??= McpEndpoint.open(context)
       endpoint.catch(() => (endpoint = undefined))
       return (await endpoint).handle(context)
     },
   })
+}
+
+interface McpQuery {
+  readonly agent?: string
+  readonly repository?: string
 }
 
 /** Who calls, for the factory of the SDK. */
@@ -69,9 +83,10 @@ class McpEndpoint {
     return new McpEndpoint(handler, new HttpAgents(guarded, clock, closing))
   }
 
-  async handle({ caller, request, body, query }: RouteContext<unknown, { readonly agent?: string }>): Promise<HttpResponse> {
+  async handle({ caller, request, body, query }: RouteContext<unknown, McpQuery>): Promise<HttpResponse> {
     const name = query.agent ?? request.header(AGENT_HEADER) ?? (caller.key === 0 ? undefined : caller.name)
-    return this.#agents.call(caller, name ?? '', async find => {
+    const { repository } = query
+    return this.#agents.call(caller, { name: name ?? '', ...(repository !== undefined && { repository }) }, async find => {
       const agentOf: AgentOf = subAgent =>
         name === undefined ? Promise.reject(new LeaseError('INVALID', UNNAMED, { facts: { option: 'agent' } })) : find(subAgent)
       const authInfo: AuthInfo = { token: '', clientId: caller.name, scopes: [], extra: { caller, agentOf } satisfies CallerInfo }

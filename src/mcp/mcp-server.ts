@@ -19,6 +19,8 @@ export interface McpServerOptions {
   readonly version: string
   readonly clock: Clock
   readonly agentOf: AgentOf
+  /** See `ToolCall`. */
+  readonly isPortFree?: (port: number) => Promise<boolean>
   /** Gets errors that are bugs, for a log. */
   readonly onError: (error: unknown) => void
 }
@@ -42,7 +44,7 @@ export function createMcpServer(options: McpServerOptions): McpServer {
         inputSchema: sdk.fromJsonSchema(ARGUMENTS[name] as unknown as JsonSchemaType, UNCHECKED),
         outputSchema: sdk.fromJsonSchema(RESULTS[name] as unknown as JsonSchemaType, UNCHECKED),
         // All of them may be repeated: nothing is done twice. None reaches beyond the lease service.
-        annotations: { title, readOnlyHint: readOnly, destructiveHint: destructive, idempotentHint: true, openWorldHint: false },
+        annotations: { readOnlyHint: readOnly, destructiveHint: destructive, idempotentHint: true, openWorldHint: false },
       },
       async (args: unknown, { mcpReq }: { readonly mcpReq: { readonly signal: AbortSignal } }) => {
         const answer = await callTool(options, name, args, mcpReq.signal)
@@ -61,7 +63,7 @@ type ToolAnswer = { readonly status: string; readonly [field: string]: unknown }
 
 /** Runs a tool. Nothing is thrown: a failure is an answer with a code. The notices come last. */
 export async function callTool(
-  { clock, agentOf, onError }: Pick<McpServerOptions, 'clock' | 'agentOf' | 'onError'>,
+  { clock, agentOf, onError, isPortFree }: Pick<McpServerOptions, 'clock' | 'agentOf' | 'onError' | 'isPortFree'>,
   name: ToolName,
   given: unknown,
   signal: AbortSignal,
@@ -72,7 +74,11 @@ export async function callTool(
     const args = checked(name, given)
     agent = await agentOf(args.sub_agent)
     const tool = TOOLS[name] as Tool
-    answer = (await tool.run(agent, args as never, { now: clock.wall(), signal })) as ToolAnswer
+    answer = (await tool.run(agent, args as never, {
+      now: clock.wall(),
+      signal,
+      ...(isPortFree !== undefined && { isPortFree }),
+    })) as ToolAnswer
   } catch (error) {
     if (!(error instanceof LeaseError)) onError(error)
     answer = { status: 'refused', error: failureView(error) }

@@ -3,6 +3,7 @@
  * with the process that it is bound to, and everything that the agent claimed is free then.
  */
 
+import { createServer } from 'node:net'
 import type { Readable, Writable } from 'node:stream'
 import { Agent, type AgentOptions } from '../agent/agent.ts'
 import { BACKOFF } from '../backoff.ts'
@@ -49,7 +50,7 @@ export async function serveMcpOverStdio({ leases, agent: options, version, stdin
   const handle = serveStdio(
     () =>
       createMcpServer({
-        ...{ sdk, version, clock: leases.clock },
+        ...{ sdk, version, clock: leases.clock, isPortFree },
         agentOf: subAgent => agents.of(subAgent),
         onError: error => note(`internal error: ${String((error as Error)?.stack ?? error)}`),
       }),
@@ -68,6 +69,22 @@ export async function serveMcpOverStdio({ leases, agent: options, version, stdin
     await agents.end()
     await handle.close().catch(() => {})
   }
+}
+
+/** Returns whether this machine has nothing on a port: for IPv4 and IPv6, since either would be in the way. */
+async function isPortFree(port: number): Promise<boolean> {
+  if (!(port >= 1 && port <= 65_535)) return false
+  for (const host of ['0.0.0.0', '127.0.0.1', '::1']) if (!(await canListen(port, host))) return false
+  return true
+}
+
+function canListen(port: number, host: string): Promise<boolean> {
+  return new Promise(resolve => {
+    const server = createServer()
+    // A machine without IPv6 has no program there.
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code !== 'EADDRINUSE' && error.code !== 'EACCES'))
+    server.listen({ port, host, exclusive: true }, () => server.close(() => resolve(true)))
+  })
 }
 
 /** Opens the agent when its client begins, and again until the store answers: the name must be taken before a hook of the same agent acts. */

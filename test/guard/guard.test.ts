@@ -73,7 +73,8 @@ describe('before an edit', () => {
 
   test('a folder in which another agent holds a file may not be deleted; its own files are no hindrance', async () => {
     const { leases, on } = world()
-    const deletion = { ...hookEvent('cursor-pre-delete', root), paths: ['/r/src'] }
+    const { session } = hookEvent('claude-pre-edit', root)
+    const deletion = { ...hookEvent('cursor-pre-delete', root), session, paths: ['/r/src'] }
     const remove = (agent: string) => decide(deletion, { leases, agent, locate: locateBy(root, PREFIX) })
     await on('ann', 'claude-pre-edit')
     const { allow, reason } = await remove('bob')

@@ -1,9 +1,17 @@
-import { readdirSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { hookAnswer } from '../../src/guard/hook-answer.ts'
 import { HOSTS, readHookEvent, withoutContents } from '../../src/guard/hook-event.ts'
+import { ARGUMENTS } from '../../src/mcp/schemas.ts'
+import { matches } from '../../src/server/http/first-error.ts'
 import { hookEvent, rawEvent } from '../support/hook-events.ts'
+
+const folder = new URL('./recorded/', import.meta.url)
+const recorded = readdirSync(folder)
+  .map(file => file.replace('.json', ''))
+  .filter(name => name !== 'versions')
+const versions = JSON.parse(readFileSync(new URL('versions.json', folder), 'utf8')) as Readonly<Record<string, { readonly version: string }>>
 
 const session = 'eb5b0174-0555-4601-804e-672d68069c89'
 
@@ -30,7 +38,10 @@ describe('an event of a host is read', () => {
     ['cursor-pre-delete', { kind: 'before', paths: ['/r/src/server.ts'], cwd: '/r' }],
     ['cursor-after-file-edit', { kind: 'after', paths: ['/r/src/server.ts'], cwd: '/r' }],
     ['cursor-stop', { kind: 'turn' }],
-    ['cursor-session-end', { kind: 'stop' }],
+    ['cursor-session-end', { kind: 'stop', hostGoesOn: true }],
+    ['gemini-before-tool', { kind: 'before', paths: ['/r/src/server.ts'], cwd: '/r', tool: 'write_file' }],
+    ['gemini-after-agent', { kind: 'turn' }],
+    ['gemini-session-end', { kind: 'stop', hostGoesOn: true }],
   ])('%s', (name, expected) => {
     const event = hookEvent(name, '/r')
     expect(event).toMatchObject(expected)
@@ -44,6 +55,7 @@ describe('an event of a host is read', () => {
     claude: ['session_id', 'transcript_path', 'cwd'],
     codex: ['session_id', 'transcript_path', 'cwd', 'model', 'permission_mode'],
   }
+  const gemini = ['session_id', 'transcript_path', 'cwd', 'timestamp']
   const tool = ['tool_name', 'tool_input', 'tool_use_id']
   const required: Readonly<Record<string, readonly string[]>> = {
     'claude PreToolUse': [...always.claude, ...tool],
@@ -60,10 +72,15 @@ describe('an event of a host is read', () => {
     'cursor afterFileEdit': ['conversation_id', 'generation_id', 'workspace_roots', 'file_path', 'edits'],
     'cursor stop': ['conversation_id', 'generation_id', 'workspace_roots', 'status', 'loop_count'],
     'cursor sessionEnd': ['conversation_id', 'workspace_roots', 'session_id', 'reason', 'duration_ms'],
+    'gemini BeforeTool': [...gemini, 'tool_name', 'tool_input'],
+    'gemini AfterAgent': [...gemini, 'prompt', 'prompt_response', 'stop_hook_active'],
+    'gemini SessionEnd': [...gemini, 'reason'],
   }
 
-  test('and each stored event has the fields that the published types and schemas of its host require', () => {
-    const names = readdirSync(new URL('./events', import.meta.url)).map(file => file.replace('.json', ''))
+  test.each(Object.entries(versions))('of %s, read in %j, is recorded with all fields that it requires', host => {
+    const names = recorded.filter(name => name.startsWith(`${host}-`))
+    expect(names.length).toBeGreaterThan(0)
+    if (host === 'mcp') return
     const missing = names.flatMap(name => {
       const event = rawEvent(name, '/r')
       return required[`${name.split('-')[0]} ${event.hook_event_name}`]!.filter(field => !(field in event)).map(
@@ -71,7 +88,16 @@ describe('an event of a host is read', () => {
       )
     })
     expect(missing).toEqual([])
-    expect(names.length).toBeGreaterThan(17)
+  })
+
+  test('and every recorded file says in which version of its host it was read', () => {
+    expect(recorded.filter(name => versions[name.split('-')[0]!] === undefined)).toEqual([])
+    expect(recorded.length).toBeGreaterThan(20)
+  })
+
+  test('and a recorded call of a tool has arguments that the tool takes', () => {
+    const { params } = rawEvent('mcp-call', '/r') as { readonly params: { readonly name: 'claim'; readonly arguments: object } }
+    expect(matches(ARGUMENTS[params.name], params.arguments)).toBe(true)
   })
 
   test('and anything else is refused with a message, or means nothing', () => {

@@ -16,13 +16,16 @@ beforeAll(async () => {
 
 afterAll(() => open[Symbol.asyncDispose]())
 
-function url({ port }: Place, agent?: string): string {
-  return `http://127.0.0.1:${port}/mcp${agent === undefined ? '' : `?agent=${agent}`}`
+const REPOSITORY = 'github.com/acme/app'
+
+function url({ port }: Place, agent?: string, repository = REPOSITORY): string {
+  const query = { ...(agent !== undefined && { agent }), ...(repository !== '' && { repository }) }
+  return `http://127.0.0.1:${port}/mcp?${new URLSearchParams(query)}`
 }
 
 function post({ port }: Place, body: unknown, headers: Record<string, string> = {}): Promise<Response> {
   const all = { 'content-type': 'application/json', accept: 'application/json, text/event-stream', ...headers }
-  return fetch(`http://127.0.0.1:${port}/mcp?agent=raw`, {
+  return fetch(`http://127.0.0.1:${port}/mcp?agent=raw&repository=${REPOSITORY}`, {
     method: 'POST',
     headers: all,
     body: typeof body === 'string' ? body : JSON.stringify(body),
@@ -54,6 +57,35 @@ describe.each(CLIENTS)('the client %s', kind => {
   })
 })
 
+describe('a path', () => {
+  test('has the same name as over stdio, where the address names the repository', async () => {
+    await using one = await McpClient.http('1.x', url(open, 'same-path'))
+    expect(await one.call('claim', { names: ['src/same.ts', 'name:deploy/same'], purpose: 'x' })).toMatchObject({ status: 'held' })
+    const names = (await open.lessor.read({ kind: 'resources', prefix: '' })).value.flatMap(({ resource, grants }) =>
+      grants.length > 0 ? [resource] : [],
+    )
+    expect(names).toContain('repo/github.com/acme/app/src/same.ts')
+    expect(names).toContain('deploy/same')
+  })
+
+  test('without a repository is refused with what to write, and a free name is not', async () => {
+    await using one = await McpClient.http('1.x', url(open, 'no-repository', ''))
+    const refused = await one.call('claim', { names: ['src/a.ts'], purpose: 'x' })
+    expect(refused.error).toMatchObject({
+      code: 'INVALID',
+      message: expect.stringMatching(/add \?repository=HOST\/OWNER\/NAME.*name:src\/a\.ts/),
+    })
+    const names = ['repo/github.com/acme/app/src/b.ts', 'name:deploy/b']
+    expect(await one.call('claim', { names, purpose: 'x' })).toMatchObject({ status: 'held', names })
+  })
+
+  test('that is a pattern is refused', async () => {
+    await using one = await McpClient.http('1.x', url(open, 'patterns'))
+    for (const name of ['lib/*.ts', 'lib/**', 'repo/github.com/acme/app/a?.ts'])
+      expect((await one.call('claim', { names: [name], purpose: 'x' })).error?.message).toMatch('is a pattern')
+  })
+})
+
 describe('a request', () => {
   test('without a name of the agent lists tools, and every call says how to give one', async () => {
     await using client = await McpClient.http('1.x', url(open))
@@ -63,7 +95,7 @@ describe('a request', () => {
   })
 
   test('with a wrong name, 5,000 names or a wrong order of tools is answered with a code', async () => {
-    await using wrong = await McpClient.http('1.x', url(open, encodeURIComponent('../root')))
+    await using wrong = await McpClient.http('1.x', url(open, '../root'))
     expect((await wrong.call('mine')).error?.code).toBe('INVALID')
     await using client = await McpClient.http('1.x', url(open, 'hostile'))
     const many = Array.from({ length: 5_000 }, (_, i) => `f${i}`)
@@ -114,21 +146,21 @@ describe('with keys', () => {
     await create('bob', 'repo/a')
     expect((await post(server, LIST)).status).toBe(401)
     const bearer = (name: string) => ({ Authorization: `Bearer secret-of-${name}` })
-    await using ann = await McpClient.http('1.x', url(server, 'worker'), bearer('ann'))
+    await using ann = await McpClient.http('1.x', url(server, 'worker', ''), bearer('ann'))
     expect(await ann.call('claim', { names: ['repo/a/x'], purpose: 'edit' })).toMatchObject({ status: 'held' })
     expect((await ann.call('claim', { names: ['repo/b/x'], purpose: 'edit' })).error?.code).toBe('FORBIDDEN')
-    await using unnamed = await McpClient.http('1.x', url(server), bearer('bob'))
+    await using unnamed = await McpClient.http('1.x', url(server, undefined, ''), bearer('bob'))
     expect(await unnamed.call('whoami')).toMatchObject({ agent: 'bob' })
     expect(await unnamed.call('claim', { names: ['repo/a/x'], purpose: 'mine!' })).toMatchObject({ status: 'queued' })
-    await using impostor = await McpClient.http('1.x', url(server, 'worker'), bearer('bob'))
+    await using impostor = await McpClient.http('1.x', url(server, 'worker', ''), bearer('bob'))
     const HELD = { error: { code: 'HELD' } }
     for (const tool of ['mine', 'whoami', 'release'] as const) expect(await impostor.call(tool), tool).toMatchObject(HELD)
-    await using below = await McpClient.http('1.x', url(server, 'worker/tests'), bearer('bob'))
+    await using below = await McpClient.http('1.x', url(server, 'worker/tests', ''), bearer('bob'))
     expect(await below.call('whoami')).toMatchObject(HELD)
     for (const name of ['agents/carl', 'name:agents/carl', 'agents', 'agents/worker'])
       expect(await unnamed.call('claim', { names: [name], purpose: 'squat' }), name).toMatchObject({ error: { code: 'INVALID' } })
-    expect((await unnamed.call('look', { name: 'agents' })).status).toBe('ok')
-    await using carl = await McpClient.http('1.x', url(server, 'carl'), bearer('ann'))
+    expect((await unnamed.call('look', { name: 'name:agents' })).status).toBe('ok')
+    await using carl = await McpClient.http('1.x', url(server, 'carl', ''), bearer('ann'))
     expect(await carl.call('whoami')).toMatchObject({ agent: 'carl' })
     expect((await ann.call('mine')).held).toHaveLength(1)
   })

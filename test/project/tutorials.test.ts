@@ -58,8 +58,8 @@ async function freePort(): Promise<number> {
   return port
 }
 
-test('there are the four tutorials', () => {
-  expect(tutorials).toEqual(['agents', 'gpus', 'nightly-job', 'scheduler'].map(name => `docs/start/${name}.md`))
+test('there are the five tutorials', () => {
+  expect(tutorials).toEqual(['agents', 'gpus', 'nightly-job', 'scheduler', 'two-agents'].map(name => `docs/start/${name}.md`))
 })
 
 describe.each(followed)('%s', page => {

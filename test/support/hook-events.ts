@@ -1,9 +1,9 @@
-/** Events of hosts, as their documentation and schemas show them (test/guard/events), with ROOT for the folder of the repository. */
+/** Events of hosts, as their documentation and schemas show them (test/guard/recorded), with ROOT for the folder of the repository. */
 import { readFileSync } from 'node:fs'
 import { type HookEvent, type HookHost, readHookEvent } from '../../src/guard/hook-event.ts'
 
 export function rawEvent(name: string, root: string): Record<string, unknown> {
-  const text = readFileSync(new URL(`../guard/events/${name}.json`, import.meta.url), 'utf8')
+  const text = readFileSync(new URL(`../guard/recorded/${name}.json`, import.meta.url), 'utf8')
   return JSON.parse(text.replaceAll('ROOT', root)) as Record<string, unknown>
 }
 

@@ -1,24 +1,32 @@
-/** `leasehold init`: writes the hooks that make claims binding. It shows what it would write, and changes nothing without a yes. */
-import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+/** `leasehold init`: writes the MCP entries and the hooks that make claims binding. It shows what it would write, and changes nothing without a yes. */
+import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { homedir } from 'node:os'
-import { delimiter, dirname, join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { isatty } from 'node:tty'
 import { type Command, Option } from 'commander'
 import { repositoryOf } from '../../agent/repository.ts'
 import { CommandFailure, EXIT, usageError } from '../exit.ts'
 import { AGENT_HOOKS, type AgentHost, hooksFile, withHooks, withoutHooks } from '../init/agent-hooks.ts'
+import { isOnPath, presentHosts } from '../init/detect.ts'
 import { GIT_HOOKS, isEmptyHook, withGitHook, withoutGitHook } from '../init/git-hooks.ts'
+import { findOrStartServer } from '../init/local-server.ts'
+import { type McpEntry, withMcpEntry, withoutMcpEntry } from '../init/mcp-entries.ts'
 import { addGlobalOptions, commandInput } from '../invocation.ts'
+import { parseInteger } from '../option-values.ts'
 import { clean } from '../output.ts'
 
 interface InitFlags {
   readonly yes?: boolean
   readonly remove?: boolean
   readonly user?: boolean
+  readonly local?: boolean
   readonly agent?: string
   readonly failClosed?: boolean
   readonly command?: string
+  readonly mcp: boolean
+  readonly server: boolean
+  readonly port: string
 }
 
 /** A file before and after. */
@@ -29,74 +37,155 @@ interface FileChange {
   readonly executable?: true
 }
 
-const TARGETS = ['claude', 'codex', 'cursor', 'git'] as const
+const TARGETS = ['claude', 'codex', 'cursor', 'gemini', 'git'] as const
+type Target = (typeof TARGETS)[number]
 
 export function init(program: Command): void {
   addGlobalOptions(program.command('init'), ['store', 'config'])
-    .summary('write the hooks of a coding agent or of git that make claims binding')
+    .summary('set up coding agents and git: MCP tools, hooks that make claims binding, and a server')
     .description(
-      'Writes the hooks of TARGET for the repository in the present folder. Shows what it would write first, and changes nothing without yes. --remove takes out exactly what it wrote.',
+      'Sets up the coding agents that are here, and git, for the repository in the present folder: the entry of leasehold mcp, the hooks that make claims binding, and one server for all of them, which is found or started. Shows what it would write first, and changes nothing without yes. --remove takes out exactly what it wrote.',
     )
-    .argument('<target>', `${TARGETS.join(', ')}`)
+    .argument('[targets...]', `${TARGETS.join(', ')} (default: those that are here)`)
     .option('--yes', 'write without asking')
-    .option('--remove', 'take the hooks out again, and leave everything else as it is')
+    .option('--remove', 'take everything out again, and leave everything else as it is')
     .option('--user', 'for all repositories of this user (in the home folder) instead of this one; not for git')
+    .option('--local', 'hooks of Claude Code for this user alone (.claude/settings.local.json)')
     .option('--agent <name>', 'the name under which the agent claims (default: by its process)')
     .option('--fail-closed', 'deny what cannot be decided, for example while the server is away (default: allow it, with a warning)')
+    .option('--no-mcp', 'write hooks only')
+    .option('--no-server', 'neither look for a server nor start one')
+    .option('--port <port>', 'the port of the server on this machine that is found or started; with --store, none is', '7420')
     .addOption(
       new Option('--command <command>', 'how to start this program in a hook (default: leasehold if it is on the PATH, else its path)'),
     )
-    .action(async (target: string, flags: InitFlags, self: Command) => {
-      if (!(TARGETS as readonly string[]).includes(target))
-        throw usageError(`leasehold init takes ${TARGETS.join(', ')}, not ${target}`, 'Name the agent whose hooks are to be written.')
-      if (flags.user === true && target === 'git')
+    .action(async (targets: string[], flags: InitFlags, self: Command) => {
+      const wrong = targets.find(target => !(TARGETS as readonly string[]).includes(target))
+      if (wrong !== undefined)
+        throw usageError(`leasehold init takes ${TARGETS.join(', ')}, not ${wrong}`, 'Name the agents that are to be set up, or none.')
+      if (flags.user === true && targets.includes('git'))
         throw usageError('--user is not for git: its hooks are those of one repository', 'Leave it out.')
+      const port = parsePort(flags.port)
       const { settings } = commandInput(self)
-      const command = hookCommand(
-        flags,
-        self.opts<{ store?: string }>().store === undefined && settings.urlSource === undefined ? undefined : settings.url,
-      )
-      const changes = await changesFor(target as (typeof TARGETS)[number], flags, command)
-      await carryOut(changes, target, flags)
+      const isStoreGiven = self.opts<{ store?: string }>().store !== undefined || settings.urlSource !== undefined
+      const usesServer = !isStoreGiven && flags.server
+      const url = isStoreGiven ? settings.url : usesServer ? `http://127.0.0.1:${port}` : undefined
+      const chosen = targets.length > 0 ? (targets as Target[]) : await presentTargets(flags)
+      const changes = await changesFor(chosen, flags, url)
+      const carriedOut = await carryOut(changes, chosen, flags)
+      if (carriedOut && usesServer && flags.remove !== true) await findOrStart(port, settings.url)
     })
 }
 
+async function presentTargets({ user }: InitFlags): Promise<readonly Target[]> {
+  const repository = await repositoryOf(process.cwd())
+  const hosts = presentHosts(repository?.root ?? homedir(), homedir(), process.env.PATH ?? '')
+  const here: readonly Target[] = repository !== undefined && user !== true ? [...hosts, 'git'] : hosts
+  if (here.length === 0)
+    throw usageError('there is no coding agent here, and no git repository', `Name one: leasehold init ${TARGETS.join(', ')}`)
+  process.stdout.write(`Here: ${here.join(', ')}.\n\n`)
+  return here
+}
+
+async function findOrStart(port: number, store: string): Promise<void> {
+  const server = await findOrStartServer(port, store)
+  process.stdout.write(
+    server.kind === 'found'
+      ? `The server on 127.0.0.1:${port} is there already.\n`
+      : `Started a server on 127.0.0.1:${port} (process ${server.pid}, log ${clean(server.log)}). It ends with this machine: see docs/operate/install.md for one that starts by itself.\n`,
+  )
+}
+
+function parsePort(text: string): number {
+  const port = parseInteger(text, '--port')
+  if (port >= 1 && port <= 65_535) return port
+  throw usageError(`--port must be from 1 to 65535, not ${text}`, 'Choose a free port, such as 7420.')
+}
+
+/** How this program is started: in a command line, and as a list. */
+interface Starting {
+  readonly guard: string
+  readonly mcp: readonly string[]
+}
+
+function starting({ command }: InitFlags): Starting {
+  const script = resolve(process.argv[1]!)
+  const fast = join(dirname(realpathSync(script)), 'leasehold-guard.cjs')
+  if (command !== undefined) return { guard: `${command} guard`, mcp: ['sh', '-c', `exec ${command} "$@"`, 'leasehold'] }
+  if (isOnPath('leasehold', process.env.PATH ?? '') && isOnPath('leasehold-guard', process.env.PATH ?? ''))
+    return { guard: 'leasehold-guard', mcp: ['leasehold'] }
+  return {
+    guard: `${quote(process.execPath)} ${existsSync(fast) ? quote(fast) : `${quote(script)} guard`}`,
+    mcp: [process.execPath, script],
+  }
+}
+
 /** The command line of the hooks, without what distinguishes them. */
-function hookCommand({ agent, failClosed, command }: InitFlags, url: string | undefined): string {
+function hookCommand(flags: InitFlags, url: string | undefined): string {
+  const { agent, failClosed } = flags
   return [
-    `${command ?? programCommand()} guard`,
+    starting(flags).guard,
     ...(url === undefined ? [] : [`--store ${quote(url)}`]),
     ...(agent === undefined ? [] : [`--agent ${quote(agent)}`]),
     ...(failClosed === true ? ['--fail-closed'] : []),
   ].join(' ')
 }
 
-function programCommand(): string {
-  const folders = (process.env.PATH ?? '').split(delimiter)
-  if (folders.some(folder => folder !== '' && existsSync(join(folder, 'leasehold')))) return 'leasehold'
-  return `${quote(process.execPath)} ${quote(resolve(process.argv[1]!))}`
+function mcpEntry(flags: InitFlags, url: string | undefined): McpEntry {
+  const [command, ...args] = starting(flags).mcp
+  const agent = flags.agent === undefined ? [] : ['--agent', flags.agent]
+  return { command: command!, args: [...args, 'mcp', ...(url === undefined ? [] : ['--store', url]), ...agent] }
 }
 
 function quote(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 }
 
-async function changesFor(target: (typeof TARGETS)[number], flags: InitFlags, command: string): Promise<readonly FileChange[]> {
+async function changesFor(targets: readonly Target[], flags: InitFlags, url: string | undefined): Promise<readonly FileChange[]> {
   const repository = await repositoryOf(process.cwd())
-  if (repository === undefined && flags.user !== true)
-    throw usageError('the present folder is in no git repository', target === 'git' ? 'Go into one.' : 'Go into one, or use --user.')
-  if (target === 'git') return GIT_HOOKS.map(hook => gitChange(hook, join(hooksFolder(repository!.gitDir), hook), flags, command))
-  const path = hooksFile(target, flags.user === true ? homedir() : repository!.root)
-  const before = readIfThere(path)
-  const after = edit(path, () => {
-    if (flags.remove !== true) return withHooks(target, before, `${command} --host ${target}`)
-    return before === undefined ? undefined : withoutHooks(target, before)
-  })
-  return [{ path, before, after: flags.remove === true && isEmptySettings(target, after) && before !== after ? undefined : after }]
+  if (repository === undefined && (flags.user !== true || targets.includes('git')))
+    throw usageError('the present folder is in no git repository', targets.includes('git') ? 'Go into one.' : 'Go into one, or use --user.')
+  const command = hookCommand(flags, url)
+  const changes = new Map<string, FileChange>()
+  for (const target of targets) {
+    if (target === 'git') {
+      for (const hook of GIT_HOOKS) {
+        const change = gitChange(hook, join(hooksFolder(repository!.gitDir), hook), flags, command)
+        changes.set(change.path, change)
+      }
+      continue
+    }
+    const root = flags.user === true ? homedir() : repository!.root
+    const { mcp } = AGENT_HOOKS[target]
+    const hooks = `${command} --host ${target}`
+    changeText(changes, hooksFile(target, root, flags.local === true && flags.user !== true), target, text =>
+      flags.remove === true ? text && withoutHooks(target, text) : withHooks(target, text, hooks),
+    )
+    if (!flags.mcp) continue
+    changeText(changes, join(root, ...(flags.user === true ? mcp.userFile : mcp.file)), target, text =>
+      flags.remove === true ? text && withoutMcpEntry(mcp.format, text) : withMcpEntry(mcp.format, text, mcpEntry(flags, url)),
+    )
+  }
+  return [...changes.values()]
+}
+
+/** A second change of one file comes after the first. */
+function changeText(
+  changes: Map<string, FileChange>,
+  path: string,
+  target: AgentHost,
+  change: (text: string | undefined) => string | undefined,
+): void {
+  const known = changes.get(path)
+  const before = known === undefined ? readIfThere(path) : known.before
+  const after = edit(path, () => change(known === undefined ? before : known.after))
+  const isLeftEmpty = before !== undefined && after !== before && isEmptySettings(target, after)
+  changes.set(path, { path, before, after: isLeftEmpty ? undefined : after })
 }
 
 function isEmptySettings(target: AgentHost, text: string | undefined): boolean {
-  return text !== undefined && text.replace(/\s/g, '') === AGENT_HOOKS[target].empty.replace(/\s/g, '')
+  const bare = text?.replace(/\s/g, '')
+  return bare === '' || bare === '{}' || bare === AGENT_HOOKS[target].empty.replace(/\s/g, '')
 }
 
 function gitChange(hook: (typeof GIT_HOOKS)[number], path: string, flags: InitFlags, command: string): FileChange {
@@ -132,26 +221,29 @@ function readIfThere(path: string): string | undefined {
   return existsSync(path) && lstatSync(path).isDirectory() === false ? readFileSync(path, 'utf8') : undefined
 }
 
-async function carryOut(all: readonly FileChange[], target: string, flags: InitFlags): Promise<void> {
+/** Returns whether everything is as it was asked for. */
+async function carryOut(all: readonly FileChange[], targets: readonly Target[], flags: InitFlags): Promise<boolean> {
   const changes = all.filter(({ before, after }) => before !== after)
+  const names = targets.join(', ')
   if (changes.length === 0) {
     process.stdout.write(
-      flags.remove === true ? `There are no hooks of leasehold for ${target} here.\n` : `The hooks for ${target} are in place already.\n`,
+      flags.remove === true ? `There is nothing of leasehold for ${names} here.\n` : `Everything for ${names} is in place already.\n`,
     )
-    return
+    return true
   }
   for (const change of changes) show(change)
   if (flags.yes !== true && !(await confirmed())) {
     process.stdout.write('Nothing was changed. To write it without this question: --yes\n')
     if (!isatty(0)) process.exitCode = EXIT.failed
-    return
+    return false
   }
   for (const change of changes) write(change)
-  if (flags.remove === true) process.stdout.write('Removed.\n')
-  else
-    process.stdout.write(
-      `Written. ${target === 'git' ? 'git runs them from now on.' : AGENT_HOOKS[target as AgentHost].next} To undo: leasehold init ${target} --remove\n`,
-    )
+  if (flags.remove === true) process.stdout.write('Removed. A server that init started goes on.\n')
+  else {
+    const next = targets.map(target => (target === 'git' ? 'git runs its hooks from now on.' : AGENT_HOOKS[target].next))
+    process.stdout.write(`Written. ${next.join(' ')} To undo: leasehold init ${targets.join(' ')} --remove\n`)
+  }
+  return true
 }
 
 /** The lines that come and go. */
@@ -167,7 +259,12 @@ function show({ path, before, after }: FileChange): void {
     ...old.slice(head, old.length - tail).map(line => `- ${line}`),
     ...now.slice(head, now.length - tail).map(line => `+ ${line}`),
   ]
-  process.stdout.write(`${clean(path)} (${what}):\n${lines.map(line => `  ${clean(line)}`).join('\n')}\n\n`)
+  process.stdout.write(`${clean(path)} (${what}):\n${lines.map(line => `  ${cleanLine(line)}`).join('\n')}\n\n`)
+}
+
+/** Tabs are part of what is written. */
+function cleanLine(line: string): string {
+  return line.split('\t').map(clean).join('\t')
 }
 
 async function confirmed(): Promise<boolean> {

@@ -5,6 +5,7 @@ import { checkAgentName } from '../../agent/names.ts'
 import { workspaceOf } from '../../agent/workspace.ts'
 import { parseDuration } from '../../duration.ts'
 import type { LeaseError } from '../../errors.ts'
+import { type AgentProcess, hostProcess } from '../../guard/host-process.ts'
 import { VERSION } from '../../server/version.ts'
 import { usageError } from '../exit.ts'
 import { addGlobalOptions, commandInput, invoke } from '../invocation.ts'
@@ -25,15 +26,16 @@ export function mcp(program: Command): void {
     .description(
       'Serves the Model Context Protocol on standard input and output: the tools claim, mine, release, look, ask, take and whoami of one agent. Start it from the configuration of the agent, not by hand. The claims are free when the input ends, when this process is ended, or when the bound process is gone.',
     )
-    .option('--agent <name>', 'the name of the agent (default: LEASEHOLD_AGENT, else agent-PID of the process that started this one)')
-    .option('--bind-pid <pid>', 'end when this process is gone (default: only when the input ends)')
+    .option('--agent <name>', 'the name of the agent (default: LEASEHOLD_AGENT, else agent-PID of its host)')
+    .option('--bind-pid <pid>', 'the process of the agent (default: its host, which is found above shells, npx and script files)')
     .option('--idle <duration>', 'after this time without activity, claims go to an agent that waits', '20m')
     .option('--cap <duration>', 'the longest life of a claim; a policy (maxLife) may say less', '4h')
     .option('--workspace <folder>', 'names are paths in the git worktree of this folder (default: the present folder)')
     .option('--no-workspace', 'names are free names, not paths')
     .action(async (flags: McpFlags, self: Command) => {
-      const name = agentName(flags.agent ?? process.env.LEASEHOLD_AGENT, flags.agent === undefined ? 'LEASEHOLD_AGENT' : '--agent')
-      const bound = flags.bindPid === undefined ? undefined : boundProcess(flags.bindPid)
+      const given = (flags.agent ?? process.env.LEASEHOLD_AGENT) || undefined
+      const bound = flags.bindPid === undefined ? hostProcess() : boundProcess(flags.bindPid)
+      const name = agentName(given, bound, flags.agent === undefined ? 'LEASEHOLD_AGENT' : '--agent')
       const idle = parseDuration(flags.idle, '--idle')
       const cap = parseDuration(flags.cap, '--cap')
       const workspace =
@@ -46,7 +48,7 @@ export function mcp(program: Command): void {
         await serveMcpOverStdio({
           leases,
           agent: {
-            ...{ name, idle, cap },
+            ...{ name, unnamed: given === undefined, idle, cap },
             ...(bound !== undefined && { process: bound, isAlive: () => isAlive(bound) }),
             ...(workspace !== undefined && { workspace }),
           },
@@ -57,8 +59,8 @@ export function mcp(program: Command): void {
     })
 }
 
-function agentName(given: string | undefined, source: string): string {
-  const name = given === undefined || given === '' ? `agent-${process.ppid}` : given
+function agentName(given: string | undefined, bound: AgentProcess | undefined, source: string): string {
+  const name = given ?? `agent-${bound?.pid ?? process.ppid}`
   try {
     return checkAgentName(name)
   } catch (error) {

@@ -38,6 +38,39 @@ export function withElement(text: string, path: readonly string[], value: unknow
   return insertInto(text, node, pretty(value, step, depth + 1), step, depth)
 }
 
+/**
+ * The text with the member at `path` set to `value`: added at the end of its object, or in place of the value that it has. Objects on the way are made. Throws for text that is not
+ * JSON, or of another shape.
+ */
+export function withMember(text: string, path: readonly string[], value: unknown): string {
+  const step = indentOf(text)
+  let node = parseJson(text)
+  for (const [i, name] of path.entries()) {
+    if (node.members === undefined) throw shapeError(path.slice(0, i), 'an object')
+    const member = node.members.find(one => one.name === name)
+    if (member === undefined) {
+      const rest = path.slice(i + 1).reduceRight<unknown>((inner, key) => ({ [key]: inner }), value)
+      return insertInto(text, node, `${JSON.stringify(name)}: ${pretty(rest, step, i + 1)}`, step, i)
+    }
+    node = member.node
+  }
+  if (JSON.stringify(node.value) === JSON.stringify(value)) return text
+  return `${text.slice(0, node.start)}${pretty(value, step, path.length)}${text.slice(node.end)}`
+}
+
+/** The text without the member at `path`; and without the objects around it, where nothing is left in them. */
+export function withoutMember(text: string, path: readonly string[], isOurs: (value: unknown) => boolean): string {
+  const way: { readonly holder: JsonNode; readonly index: number }[] = []
+  let node = parseJson(text)
+  for (const name of path) {
+    const index = node.members?.findIndex(one => one.name === name) ?? -1
+    if (index < 0) return text
+    way.push({ holder: node, index })
+    node = node.members![index]!.node
+  }
+  return isOurs(node.value) ? withoutOutermost(text, way) : text
+}
+
 /** The text without the elements of the array at `path` that `isOurs`; and without the array and the objects around it, where nothing is left in them. */
 export function withoutElements(text: string, path: readonly string[], isOurs: (value: unknown) => boolean): string {
   for (let result = text; ; ) {
@@ -59,7 +92,11 @@ function withoutOne(text: string, path: readonly string[], isOurs: (value: unkno
   const index = node.elements?.findIndex(element => isOurs(element.value)) ?? -1
   if (index < 0) return undefined
   way.push({ holder: node, index })
-  // The outermost thing that would be left empty.
+  return withoutOutermost(text, way)
+}
+
+/** Takes out the last thing of the way, or the outermost one that would be left empty. */
+function withoutOutermost(text: string, way: { readonly holder: JsonNode; readonly index: number }[]): string {
   let { holder, index: at } = way.pop()!
   while (sizeOf(holder) === 1 && way.length > 0) ({ holder, index: at } = way.pop()!)
   return cut(text, holder, at)

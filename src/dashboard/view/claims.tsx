@@ -9,7 +9,7 @@ import { useReading } from '../query.ts'
 
 const LINES = [
   'leasehold mcp --agent planner          # in the settings of your coding agent',
-  'leasehold init                         # sets up the hooks of Claude Code, Codex and Cursor',
+  'leasehold init                         # sets up the coding agents that are here, and git',
   'node examples/claims.mjs               # three agents edit one repository',
 ]
 
@@ -20,7 +20,7 @@ export function Claims(): VNode {
   const claims = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&label=kind%3Dclaim&sort=-since&limit=${READ}`, { every: 1_000 })
   const takes = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&label=kind%3Dtake&sort=-since&limit=${READ}`, { every: 2_000 })
   if (agents.data === undefined || claims.data === undefined) return <Waiting error={agents.error ?? claims.error} />
-  const sessions = agents.data.leases.filter(({ labels }) => labels.kind === 'agent')
+  const sessions = agents.data.leases.filter(({ labels }) => labels.kind === 'agent') as unknown as readonly LeaseAnswer[]
   const rows = [...claims.data.rows, ...(takes.data?.rows ?? [])]
   const orphans = rows.filter(({ parent }) => !sessions.some(({ lease }) => lease === parent))
   return (
@@ -32,12 +32,20 @@ export function Claims(): VNode {
         </span>
       </header>
       {sessions.length + rows.length === 0 ? <Empty lines={LINES}>No agent has a session. These lines start one:</Empty> : null}
-      {sessions.map(session => (
-        <section class="card agent" key={session.lease} aria-label={`Agent ${visible(session.holder)}`}>
-          <AgentHead session={session as LeaseAnswer} at={agents.at} />
-          <ClaimRows rows={rows.filter(({ parent }) => parent === session.lease)} at={claims.at} />
+      {byRepository(sessions, rows).map(([repository, group]) => (
+        <section key={repository} aria-label={repository === '' ? 'No repository' : `Repository ${visible(repository)}`}>
+          <h2 class="repository">
+            <Text>{repository === '' ? 'no repository' : repository}</Text>
+          </h2>
+          {group.map(session => (
+            <section class="card agent" key={session.lease} aria-label={`Agent ${visible(session.holder)}`}>
+              <AgentHead session={session} at={agents.at} />
+              <ClaimRows rows={rows.filter(({ parent }) => parent === session.lease)} at={claims.at} />
+            </section>
+          ))}
         </section>
       ))}
+      <Finished sessions={sessions} />
       {orphans.length === 0 ? null : (
         <section class="card agent" aria-label="Claims of agents that this key cannot see">
           <header>
@@ -50,15 +58,76 @@ export function Claims(): VNode {
   )
 }
 
-/** When the agent was last active, by the mark that its hooks leave. */
-function activeMark({ entries, holder }: LeaseAnswer): { readonly at: number; readonly underWay: boolean } | undefined {
+/** The agents of each repository, by the paths that they claim; an agent without any, and one of several repositories, comes under the first. */
+export function byRepository<S extends { readonly lease: number; readonly holder: string }>(
+  sessions: readonly S[],
+  rows: readonly Pick<ShownLease, 'parent' | 'resources' | 'wants'>[],
+): readonly (readonly [repository: string, sessions: readonly S[]])[] {
+  const groups = new Map<string, S[]>()
+  for (const session of sessions) {
+    const names = rows.filter(({ parent }) => parent === session.lease).flatMap(({ resources, wants }) => [...resources, ...wants])
+    const repository = names.map(repositoryOf).find(found => found !== '') ?? ''
+    groups.set(repository, [...(groups.get(repository) ?? []), session])
+  }
+  // Agents without a repository come last.
+  return [...groups].sort(([a], [b]) => (a === '' ? 1 : b === '' ? -1 : a < b ? -1 : 1))
+}
+
+/** `github.com/acme/app` of `repo/github.com/acme/app/src/a.ts`; a local repository goes by its machine and folder, as far as the name shows it. */
+function repositoryOf(resource: string): string {
+  const [first, ...rest] = resource.split('/')
+  return first === 'repo' && rest.length >= 3 ? rest.slice(0, 3).join('/') : ''
+}
+
+const FINISHED_SHOWN = 60_000
+/** When each agent was last seen, and those that have gone since. */
+const lastSeen = new Map<string, { at: number; present: boolean }>()
+
+/** Agents that have ended within the last minute. */
+export function finishedAgents(present: readonly string[], now: number): readonly string[] {
+  for (const seen of lastSeen.values()) seen.present = false
+  for (const holder of present) lastSeen.set(holder, { at: now, present: true })
+  for (const [holder, { at }] of lastSeen) if (now - at >= FINISHED_SHOWN) lastSeen.delete(holder)
+  return [...lastSeen].filter(([, seen]) => !seen.present).map(([holder]) => holder)
+}
+
+function Finished({ sessions }: { readonly sessions: readonly LeaseAnswer[] }): VNode | null {
+  second.value
+  const gone = finishedAgents(
+    sessions.map(({ holder }) => holder),
+    serverNow(),
+  )
+  if (gone.length === 0) return null
+  return (
+    <p class="note">
+      Finished: <Text>{gone.join(', ')}</Text>
+    </p>
+  )
+}
+
+/** What the agent was last denied, and why. */
+function Denied({ session: { entries, holder } }: { readonly session: LeaseAnswer }): VNode | null {
+  const denial = entryOf(entries, `agents/${holder}/~denied`) as { readonly at?: unknown; readonly reason?: unknown } | undefined
+  if (typeof denial?.at !== 'number' || typeof denial.reason !== 'string') return null
+  return (
+    <p class="note denied">
+      An edit was denied <Ago at={denial.at} />: <Text>{denial.reason}</Text>
+    </p>
+  )
+}
+
+function entryOf(entries: LeaseAnswer['entries'], name: string): unknown {
   try {
-    const value = entries.find(({ key }) => key === `agents/${holder}/~activity`)?.value
-    const mark = JSON.parse(value ?? '') as { at?: unknown; underWay?: unknown }
-    return typeof mark.at === 'number' ? { at: mark.at, underWay: mark.underWay === true } : undefined
+    return JSON.parse(entries.find(({ key }) => key === name)?.value ?? '')
   } catch {
     return undefined
   }
+}
+
+/** When the agent was last active, by the mark that its hooks leave. */
+function activeMark({ entries, holder }: LeaseAnswer): { readonly at: number; readonly underWay: boolean } | undefined {
+  const mark = entryOf(entries, `agents/${holder}/~activity`) as { readonly at?: unknown; readonly underWay?: unknown } | undefined
+  return typeof mark?.at === 'number' ? { at: mark.at, underWay: mark.underWay === true } : undefined
 }
 
 function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at: number }): VNode {
@@ -113,6 +182,7 @@ function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at
           </div>
         )}
       </dl>
+      <Denied session={session} />
     </>
   )
 }
