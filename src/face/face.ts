@@ -116,6 +116,8 @@ export interface HttpFaceFailure {
 export interface HttpFace {
   /** The paths that it answers. One that ends in `/` stands for all paths below it. Leasehold's own paths come first. */
   readonly paths: readonly string[]
+  /** Every operation that it answers, as `METHOD PATH`, with the variable parts of paths in braces. */
+  readonly operations: readonly string[]
   /** The secret of a key, from the credentials of the protocol. Undefined: there are none. @default that of `Authorization: Bearer` */
   secret?(request: HttpFaceRequest): string | undefined | Promise<string | undefined>
   answer(request: HttpFaceRequest, caller: FaceCaller): HttpFaceResponse | Promise<HttpFaceResponse>

@@ -352,17 +352,16 @@ function folderOf(prefix: string): string {
   return folder
 }
 
+type KvMethod = (pairs: KeyValues, request: HttpFaceRequest, key: string) => Promise<HttpFaceResponse>
+const METHODS: Readonly<Record<string, KvMethod>> = {
+  GET: (pairs, request, key) => pairs.get(request, key),
+  PUT: (pairs, request, key) => pairs.put(request, key),
+  DELETE: (pairs, request, key) => pairs.delete(request, key),
+}
+export const KV_METHODS: readonly string[] = Object.keys(METHODS)
+
 export function keyValueAnswer(request: HttpFaceRequest, caller: FaceCaller, key: string): Promise<HttpFaceResponse> | HttpFaceResponse {
-  const pairs = new KeyValues(caller)
-  switch (request.method) {
-    case 'GET':
-    case 'HEAD':
-      return pairs.get(request, key)
-    case 'PUT':
-      return pairs.put(request, key)
-    case 'DELETE':
-      return pairs.delete(request, key)
-    default:
-      return textResponse(405, `method ${request.method.slice(0, 16)} not allowed`)
-  }
+  const method = request.method === 'HEAD' ? 'GET' : request.method
+  if (!Object.hasOwn(METHODS, method)) return textResponse(405, `method ${method.slice(0, 16)} not allowed`)
+  return METHODS[method]!(new KeyValues(caller), request, key)
 }

@@ -64,6 +64,8 @@ const METHODS: Readonly<Record<string, GatewayMethod>> = {
 /** Methods whose answer is a stream. Each message of the request is answered by one item. */
 const STREAMS: Readonly<Record<string, GatewayMethod>> = { 'lease/keepalive': leases.keepAlive }
 
+const CALLS: readonly string[] = [...Object.keys(METHODS), ...Object.keys(STREAMS), WATCH, OBSERVE]
+
 export function etcdFace(): Face {
   const tracked = new TrackedBytes()
   return {
@@ -71,6 +73,7 @@ export function etcdFace(): Face {
     rules: { freeEntries: 65_536, freeBytes: 64 << 20 },
     http: {
       paths: [...ROOTS, '/version', '/health'],
+      operations: ['GET /version', 'GET /health', ...CALLS.map(name => `POST ${ROOTS[0]}${name}`)],
       answer: async (request, caller) => {
         try {
           return await answer(request, caller, tracked)
@@ -114,7 +117,7 @@ async function answer(request: HttpFaceRequest, caller: FaceCaller, tracked: Tra
   const name = path.slice(root.length)
   const call = Object.hasOwn(METHODS, name) ? METHODS[name]! : undefined
   const stream = Object.hasOwn(STREAMS, name) ? STREAMS[name]! : undefined
-  if (call === undefined && stream === undefined && name !== WATCH && name !== OBSERVE) return plain(404, 'Not Found')
+  if (!CALLS.includes(name)) return plain(404, 'Not Found')
   if (method !== 'POST') return plain(405, 'Method Not Allowed')
   if (call !== undefined) {
     const { revision, body } = await call(messageOf(await request.body()), caller, request)

@@ -52,31 +52,47 @@ export interface LeaseTarget {
   readonly name: string | undefined
 }
 
+type Answer = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
+
+/** What is answered for all namespaces, for the Leases of one, and for one Lease, by method. `WATCH` is a GET with `watch`. */
+const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, Answer>> } = {
+  all: {
+    GET: routes => routes.list(undefined),
+    WATCH: (routes, target) => routes.watch(target),
+  },
+  namespace: {
+    GET: (routes, { namespace }) => routes.list(namespace),
+    WATCH: (routes, target) => routes.watch(target),
+    POST: (routes, { namespace }) => routes.create(namespace),
+    DELETE: (routes, { namespace }) => routes.removeAll(namespace),
+  },
+  object: {
+    GET: (routes, object) => routes.get(object),
+    WATCH: (routes, target) => routes.watch(target),
+    PUT: (routes, object) => routes.update(object),
+    PATCH: (routes, object) => routes.patch(object),
+    DELETE: (routes, object) => routes.remove(object),
+  },
+}
+const PATHS = {
+  all: `/apis/${API_VERSION}/leases`,
+  namespace: `/apis/${API_VERSION}/namespaces/{namespace}/leases`,
+  object: `/apis/${API_VERSION}/namespaces/{namespace}/leases/{name}`,
+} as const
+
+export const LEASE_OPERATIONS: readonly string[] = (['all', 'namespace', 'object'] as const).flatMap(of =>
+  Object.keys(ANSWERS[of]).map(method => (method === 'WATCH' ? `GET ${PATHS[of]}?watch=true` : `${method} ${PATHS[of]}`)),
+)
+
 export async function answerLeases(request: HttpFaceRequest, caller: FaceCaller, target: LeaseTarget): Promise<HttpFaceResponse> {
   const { namespace, name } = target
   if (namespace !== undefined && !isNamespace(namespace)) throw noSuchPath()
   const routes = new LeaseRoutes(request, caller)
-  const isWatch = flag(request.query, 'watch')
-  if (name === undefined) {
-    if (request.method === 'GET') return isWatch ? routes.watch(target) : routes.list(namespace)
-    if (request.method === 'POST' && namespace !== undefined) return routes.create(namespace)
-    if (request.method === 'DELETE' && namespace !== undefined) return routes.removeAll(namespace)
-    throw methodNotAllowed()
-  }
-  if (!isObjectName(name)) throw notFound(name.slice(0, 64))
-  const object = { namespace: namespace!, name }
-  switch (request.method) {
-    case 'GET':
-      return isWatch ? routes.watch(target) : routes.get(object)
-    case 'PUT':
-      return routes.update(object)
-    case 'PATCH':
-      return routes.patch(object)
-    case 'DELETE':
-      return routes.remove(object)
-    default:
-      throw methodNotAllowed()
-  }
+  if (name !== undefined && !isObjectName(name)) throw notFound(name.slice(0, 64))
+  const answers = ANSWERS[namespace === undefined ? 'all' : name === undefined ? 'namespace' : 'object']
+  const method = request.method === 'GET' && flag(request.query, 'watch') ? 'WATCH' : request.method
+  if (!Object.hasOwn(answers, method)) throw methodNotAllowed()
+  return answers[method]!(routes, { namespace: namespace!, name: name! })
 }
 
 function flag(query: URLSearchParams, name: string): boolean {
