@@ -43,6 +43,8 @@ export interface FaceCaller {
   readonly names: FaceNames
   /** Fires when the client has gone. */
   readonly signal: AbortSignal
+  /** Resolves in the next turn of this client: what takes long is done in slices (slices.ts). @default at once */
+  nextTurn?(): Promise<void> | undefined
 }
 
 /** An answer in the words of RESP. A text is a bulk string, null the null bulk string. */

@@ -2,6 +2,7 @@
  * The etcd face: the JSON gateway of etcd 3.4 (`/v3/…`), as etcd3gw, Patroni and other HTTP clients speak it. gRPC itself is not answered.
  */
 import type { Face, FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { joined } from '../slices.ts'
 import { EtcdFailure, refusedRequest } from './failure.ts'
 import { TrackedBytes } from './key-tracker.ts'
 import type { RevisedBody } from './keys.ts'
@@ -120,7 +121,11 @@ async function answer(request: HttpFaceRequest, caller: FaceCaller, tracked: Tra
   if (!CALLS.includes(name)) return plain(404, 'Not Found')
   if (method !== 'POST') return plain(405, 'Method Not Allowed')
   if (call !== undefined) {
-    const { revision, body } = await call(messageOf(await request.body()), caller, request)
+    const { revision, body, kvs = [] } = await call(messageOf(await request.body()), caller, request)
+    if (kvs.length > 0) {
+      const rest = JSON.stringify(body).slice(1)
+      return { status: 200, body: joined(kvs, `{"header":${JSON.stringify(headerOf(revision))},"kvs":[`, `]${rest === '}' ? '' : ','}${rest}`) }
+    }
     return { status: 200, body: JSON.stringify({ header: headerOf(revision), ...body }) }
   }
   if (name === WATCH) {

@@ -5,8 +5,9 @@ import type { Instance } from '../../registry/match.ts'
 import { whyBadName } from '../../wording.ts'
 import type { Face, FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { type FoundInstance, Registrations } from '../registrations.ts'
+import { joined, mapInSlices } from '../slices.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
-import { DeltaMarks, shownApplication, shownApplications } from './applications.ts'
+import { appsHashCode, byApplication, DeltaMarks } from './applications.ts'
 import {
   changed,
   declaredAs,
@@ -18,6 +19,7 @@ import {
   serviceOf,
   shownInstance,
   statusFrom,
+  statusShown,
 } from './instance-record.ts'
 import { parseXml, toXml } from './xml.ts'
 
@@ -114,12 +116,11 @@ class EurekaRequest {
   // Reads
 
   async #listed(): Promise<{ readonly all: readonly Instance[]; readonly revision: number }> {
-    const directory = await this.#registrations.list()
-    return { all: directory.list(), revision: directory.revision }
+    return this.#registrations.list()
   }
 
   async all(): Promise<HttpFaceResponse> {
-    return this.#shown('applications', shownApplications((await this.#listed()).all))
+    return this.#applications((await this.#listed()).all)
   }
 
   async delta(): Promise<HttpFaceResponse> {
@@ -129,13 +130,15 @@ class EurekaRequest {
     marks.set(clock, known)
     const since = known.since(revision)
     const recent = all.filter(instance => instance.revision > since)
-    return this.#shown('applications', shownApplications(all, recent, since))
+    return this.#applications(all, recent, since)
   }
 
   async application(app: string): Promise<HttpFaceResponse> {
     const found = (await this.#listed()).all.filter(({ service }) => service.toUpperCase() === app.toUpperCase())
     if (found.length === 0) throw notFound()
-    return this.#shown('application', shownApplication(found))
+    const [application] = await this.#texts([found], 0)
+    const [before, after] = this.#isJson ? ['{"application":', '}'] : ['', '']
+    return this.#answered(`${before}${application}${after}`)
   }
 
   async instance(app: string, id: string): Promise<HttpFaceResponse> {
@@ -152,16 +155,53 @@ class EurekaRequest {
   }
 
   async byAddress(field: 'vipAddress' | 'secureVipAddress', address: string): Promise<HttpFaceResponse> {
-    const found = (await this.#listed()).all.filter(instance => (recordOf(instance).texts[field] ?? '').split(',').includes(address))
+    const { all } = await this.#listed()
+    const isFound = await mapInSlices(this.#caller, all, instance => (recordOf(instance).texts[field] ?? '').split(',').includes(address))
+    const found = all.filter((_, i) => isFound[i])
     if (found.length === 0) throw notFound()
-    return this.#shown('applications', shownApplications(found))
+    return this.#applications(found)
   }
 
   /** JSON where the client accepts it, as Eureka: otherwise XML. */
+  get #isJson(): boolean {
+    return (this.#request.header('accept') ?? '').includes('json')
+  }
+
+  #answered(body: string | AsyncIterable<string>): HttpFaceResponse {
+    return this.#isJson ? { status: 200, body } : { status: 200, type: 'application/xml', body }
+  }
+
   #shown(name: string, value: object): HttpFaceResponse {
-    const accept = this.#request.header('accept') ?? ''
-    if (accept.includes('json')) return { status: 200, body: JSON.stringify({ [name]: value }) }
-    return { status: 200, type: 'application/xml', body: toXml(name, value) }
+    return this.#answered(this.#isJson ? JSON.stringify({ [name]: value }) : toXml(name, value))
+  }
+
+  /** `all` counts for the hash, `shown` is listed. */
+  async #applications(all: readonly Instance[], shown: readonly Instance[] = all, since = 0): Promise<HttpFaceResponse> {
+    const hash = appsHashCode(await mapInSlices(this.#caller, all, statusShown))
+    const apps = await this.#texts(byApplication(shown), since)
+    if (this.#isJson) return this.#answered(joined(apps, `{"applications":{"versions__delta":"1","apps__hashcode":${JSON.stringify(hash)},"application":[`, ']}}'))
+    const head = `<applications>${toXml('versions__delta', '1')}${toXml('apps__hashcode', hash)}`
+    return this.#answered(joined(apps, head, '</applications>', ''))
+  }
+
+  /** Each application as text. */
+  async #texts(apps: readonly (readonly Instance[])[], since: number): Promise<readonly string[]> {
+    const texts: string[] = []
+    const action = since > 0 ? 'MODIFIED' : 'ADDED'
+    for (const instances of apps) {
+      const name = instances[0]!.service.toUpperCase()
+      const write = (instance: Instance) => {
+        const shown = shownInstance(instance, action)
+        return this.#isJson ? JSON.stringify(shown) : toXml('instance', shown)
+      }
+      const listed = await mapInSlices(this.#caller, instances, write)
+      texts.push(
+        this.#isJson
+          ? `{"name":${JSON.stringify(name)},"instance":[${listed.join(',')}]}`
+          : `<application>${toXml('name', name)}${listed.join('')}</application>`,
+      )
+    }
+    return texts
   }
 
   // Writes

@@ -81,7 +81,7 @@ export async function fillState(propose, sizes, key, other) {
     lease(`reserver ${i}`, undefined, { maxLife: 50_000, wait: true, pool: { pool: 'gpus', count: Math.floor(sizes.members / 20), from: 600_000 + i } }),
   )
   await all(sizes.poolWaiters, i =>
-    lease(`pool waiter ${i}`, undefined, { wait: true, pool: { pool: 'gpus', count: sizes.members - 10, match: [{ label: `l${i}`, test: 'absent' }] } }),
+    lease(`pool waiter ${i}`, undefined, { wait: true, pool: { pool: 'gpus', count: Math.min(256, sizes.members - 10), match: [{ label: `l${i}`, test: 'absent' }] } }),
   )
   return {
     lease: taken[0].lease,

@@ -26,7 +26,7 @@ const leaseObject = (name, holder) => ({
 })
 const xml = { headers: { accept: 'application/xml' } }
 const eurekaInstance = id => ({
-  instance: { instanceId: id, app: 'GREEDY', hostName: 'h', ipAddr: '10.0.0.1', status: 'UP', port: { $: 80, '@enabled': 'true' } },
+  instance: { instanceId: id, app: 'GREEDY', hostName: 'h', ipAddr: '10.0.0.1', status: 'UP', port: { $: 80, '@enabled': 'true' }, dataCenterInfo: { name: 'MyOwn' } },
 })
 
 /**
@@ -39,13 +39,13 @@ export function operationsFor(ids, copy) {
   const many = ids.owned.slice(0, 10_000)
   return [
     // Leases
-    http('POST /v1/leases', { resources: [`${own}/lease`], ttl: '10m' }),
-    { ...http('POST /v1/leases', { resources: ['queue'], ttl: '10m', wait: '1s' }), way: 'a waiter behind all others' },
-    { ...http('POST /v1/leases', { resources: ['shared'], mode: 'shared', ttl: '10m', wait: '1s' }), way: 'a shared waiter' },
-    { ...http('POST /v1/leases', { pool: { pool: 'gpus', count: 4 }, ttl: '10m' }), way: 'members of a pool' },
+    http('POST /v1/leases', { holder: 'h', resources: [`${own}/lease`], ttl: '10m' }),
+    { ...http('POST /v1/leases', { holder: 'h', resources: ['queue'], ttl: '10m', wait: '1s' }), way: 'a waiter behind all others' },
+    { ...http('POST /v1/leases', { holder: 'h', resources: ['shared'], mode: 'shared', ttl: '10m', wait: '1s' }), way: 'a shared waiter' },
+    { ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 4 }, ttl: '10m' }), way: 'members of a pool' },
     {
-      ...http('POST /v1/leases', { pool: { pool: 'gpus', count: 900, match: [{ label: `l${copy}`, test: 'absent' }] }, ttl: '10m', wait: '1s' }),
-      way: 'most members of a pool',
+      ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 256, match: [{ label: `l${copy}`, test: 'absent' }] }, ttl: '10m', wait: '1s' }),
+      way: 'many members of a pool',
     },
     http('POST /v1/leases/renew', { leases: many }),
     { ...http('POST /v1/leases/{id}/renew'), target: `/v1/leases/${spare}/renew` },
@@ -62,9 +62,9 @@ export function operationsFor(ids, copy) {
     http('POST /v1/recall', { resource: 'queue' }),
     http('POST /v1/revoke', { prefix: `revoked/${copy}` }),
     { ...http('POST /v1/revoke', { holder: `revoked ${copy}` }), way: 'by holder' },
-    http('POST /v1/transfer', { lease: ids.owned[20_000 + copy], to: 'other', stopped: true }),
+    http('POST /v1/transfer', { lease: ids.owned.at(-300 - copy), to: 'other', stopped: true }),
     http('POST /v1/fence', { resource: 'queue', token: 1 }),
-    { ...http('DELETE /v1/leases/{id}'), target: `/v1/leases/${ids.owned[21_000 + copy]}` },
+    { ...http('DELETE /v1/leases/{id}'), target: `/v1/leases/${ids.owned.at(-200 - copy)}` },
     { ...http('POST /v1/leases/{id}/extend', { by: '1m' }), target: `/v1/leases/${ids.lease}/extend`, refused: true },
     // Pools
     http('GET /v1/pools'),
@@ -88,7 +88,7 @@ export function operationsFor(ids, copy) {
     http('POST /v1/keys', { name: `key ${copy}`, hash: HASH(copy, 1), allow: [{ verb: 'read', prefix: 'x' }] }),
     { ...http('POST /v1/keys/{id}/rotate', { hash: HASH(copy, 2) }), target: `/v1/keys/${ids.key}/rotate` },
     { ...http('PUT /v1/keys/{id}/limits', { leases: 5 }), target: `/v1/keys/${ids.key}/limits` },
-    { ...http('PUT /v1/key-groups/{name}', { leases: 5 }), target: '/v1/key-groups/g' },
+    { ...http('PUT /v1/key-groups/{name}', { leases: 5 }), target: '/v1/key-groups/g', refused: true },
     { ...http('DELETE /v1/keys/{id}'), target: `/v1/keys/${1_000 + copy}`, refused: true },
     // Services
     { ...http('PUT /v1/services/{name}', { address: 'http://10.0.0.9:80', ttl: '10m' }), target: `/v1/services/greedy/i${copy}` },
@@ -206,8 +206,8 @@ function queries(ids) {
 }
 
 function commands(ids, own, copy) {
-  const lease = ids.owned[30_000 + copy]
-  const script = "local n = 0 for i = 1, 100000 do n = n + 1 end return redis.call('get', KEYS[1])"
+  const lease = ids.owned.at(-100 - copy)
+  const script = "local n = 0 for i = 1, 1000 do n = n + 1 end return redis.call('get', KEYS[1])"
   return [
     resp('PING'),
     resp('ECHO', 'x'.repeat(10_000)),
@@ -218,7 +218,7 @@ function commands(ids, own, copy) {
     resp('INFO'),
     resp('TIME'),
     resp('HELLO', '3'),
-    resp('AUTH', 'no-such-key'),
+    resp('AUTH', 'secret-of-rich'),
     resp('LEASE.ACQUIRE', `${own}/resp`, 'TTL', '600000'),
     resp('LEASE.GRANT', 'TTL', '600000', 'ENTRY', `${own}/resp-entry`, 'value'),
     resp('LEASE.WIDEN', lease, 'RESOURCE', `${own}/wide`),
@@ -229,19 +229,18 @@ function commands(ids, own, copy) {
     resp('LEASE.TRANSFER', lease, 'TO', 'other'),
     resp('LEASE.CLAIM', lease, 'INCARNATION', '7'),
     resp('LEASE.PUT', lease, `${own}/put`, 'x'.repeat(1_000)),
-    resp('LEASE.DELETE', `${own}/put`),
+    resp('LEASE.DEL', `${own}/put`),
     resp('LEASE.RELEASE', lease),
-    resp('LEASE.EXTEND', lease, '60000'),
     resp('LEASE.FENCE', 'queue', '1'),
     resp('LEASE.WATCH', 'copy'),
     resp('LEASE.UNWATCH'),
     resp('LEASE.POLICY', 'SET', own, 'capacity', '2'),
     resp('LEASE.KEY', 'LIST'),
-    resp('LEASE.BATCH', ''),
+    { ...resp('LEASE.BATCH', ''), refused: true },
     resp('LEASE.INFO', ids.lease),
     resp('LEASE.SHOW', 'queue'),
-    resp('LEASE.LIST', ''),
-    resp('LEASE.LEASES', 'PREFIX', ''),
+    resp('LEASE.LIST', '', 'LIMIT', '100000'),
+    resp('LEASE.LEASES', 'PREFIX', '', 'LIMIT', '100000'),
     resp('LEASE.ENTRIES', ''),
     resp('LEASE.SERVICES'),
     resp('LEASE.HISTORY', 'queue'),
@@ -255,12 +254,12 @@ function commands(ids, own, copy) {
     resp('TTL', `lock:${copy}`),
     resp('BLPOP', `lock-signal:${copy}`, '1'),
     resp('EVAL', script, '1', `lock:${copy}`),
-    resp('EVALSHA', '0'.repeat(40), '1', `lock:${copy}`),
+    { ...resp('EVALSHA', '0'.repeat(40), '1', `lock:${copy}`), refused: true },
     resp('SCRIPT', 'LOAD', 'return 1'),
     resp('DELIFEQ', `lock:${copy}`, 'other'),
     resp('DELEX', `lock:${copy}`, 'IFEQ', 'other'),
-    resp('DEL', ...Array.from({ length: 100 }, (_, n) => `lock:${n}`)),
-    resp('UNLINK', ...Array.from({ length: 100 }, (_, n) => `lock:${n}`)),
+    resp('DEL', ...Array.from({ length: 64 }, (_, n) => `lock:${n}`)),
+    resp('UNLINK', ...Array.from({ length: 64 }, (_, n) => `lock:${n}`)),
     resp('RESET'),
     resp('QUIT'),
   ]
@@ -276,7 +275,7 @@ function etcdCalls(ids, own, copy) {
     { ...etcd('kv/range', { key: base64('k/1') }), way: 'one key' },
     etcd('kv/put', { key, value: base64('x'.repeat(1_000)) }),
     etcd('kv/deleterange', { key }),
-    { ...etcd('kv/deleterange', ALL_KEYS), way: 'of too many', refused: true },
+    { ...etcd('kv/deleterange', { key: base64(`k/1${copy}`), range_end: base64(`k/1${copy}~`) }), way: 'of a range' },
     etcd('kv/txn', {
       compare: [{ key, target: 'CREATE', create_revision: '0', result: 'EQUAL' }],
       success: [{ request_range: { key: base64('k/1') } }],
@@ -287,7 +286,7 @@ function etcdCalls(ids, own, copy) {
       way: '128 ranges of everything',
       refused: true,
     },
-    etcd('kv/compaction', { revision: '1' }),
+    etcd('kv/compaction', { revision: '1' }, { refused: true }),
     etcd('lease/grant', { TTL: '600' }),
     etcd('lease/revoke', { ID: '999999999' }, { refused: true }),
     etcd('kv/lease/revoke', { ID: '999999999' }, { refused: true }),
@@ -335,17 +334,17 @@ function consulCalls(own, copy) {
     to('GET /v1/session/node/{name}', '/v1/session/node/leasehold'),
     consul('PUT /v1/agent/service/register', service),
     to('PUT /v1/agent/service/maintenance/{name}', `/v1/agent/service/maintenance/g${copy}?enable=true`),
-    consul('PUT /v1/agent/check/register', { ServiceID: `g${copy}`, Name: `d${copy}`, TTL: '600s' }),
+    consul('PUT /v1/agent/check/register', { ServiceID: `g${copy}`, ID: `c${copy}`, Name: 'c', TTL: '600s' }),
     to('PUT /v1/agent/check/pass/{name}', `/v1/agent/check/pass/c${copy}`),
     to('PUT /v1/agent/check/warn/{name}', `/v1/agent/check/warn/c${copy}`),
     to('PUT /v1/agent/check/fail/{name}', `/v1/agent/check/fail/unknown${copy}`, undefined, { refused: true }),
     to('PUT /v1/agent/check/update/{name}', `/v1/agent/check/update/c${copy}`, { Status: 'passing' }),
-    to('PUT /v1/agent/check/deregister/{name}', `/v1/agent/check/deregister/d${copy}`),
+    to('PUT /v1/agent/check/deregister/{name}', `/v1/agent/check/deregister/unknown${copy}`, undefined, { refused: true }),
     consul('GET /v1/agent/services'),
     to('GET /v1/agent/service/{name}', `/v1/agent/service/g${copy}`),
     { ...to('GET /v1/agent/service/{name}', '/v1/agent/service/UNKNOWN', undefined, { refused: true }), way: 'one that is not there' },
     consul('GET /v1/agent/checks'),
-    to('GET /v1/agent/health/service/id/{name}', `/v1/agent/health/service/id/g${copy}`),
+    to('GET /v1/agent/health/service/id/{name}', '/v1/agent/health/service/id/i1'),
     to('GET /v1/agent/health/service/name/{name}', '/v1/agent/health/service/name/big'),
     consul('GET /v1/agent/self'),
     to('PUT /v1/agent/service/deregister/{name}', `/v1/agent/service/deregister/g${copy}`),
