@@ -43,6 +43,8 @@ export interface FaceCaller {
   readonly names: FaceNames
   /** Fires when the client has gone. */
   readonly signal: AbortSignal
+  /** Resolves in the next turn of this client: what takes long is done in slices (slices.ts). @default at once */
+  nextTurn?(): Promise<void> | undefined
 }
 
 /** An answer in the words of RESP. A text is a bulk string, null the null bulk string. */
@@ -116,6 +118,8 @@ export interface HttpFaceFailure {
 export interface HttpFace {
   /** The paths that it answers. One that ends in `/` stands for all paths below it. Leasehold's own paths come first. */
   readonly paths: readonly string[]
+  /** Every operation that it answers, as `METHOD PATH`, with the variable parts of paths in braces. */
+  readonly operations: readonly string[]
   /** The secret of a key, from the credentials of the protocol. Undefined: there are none. @default that of `Authorization: Bearer` */
   secret?(request: HttpFaceRequest): string | undefined | Promise<string | undefined>
   answer(request: HttpFaceRequest, caller: FaceCaller): HttpFaceResponse | Promise<HttpFaceResponse>

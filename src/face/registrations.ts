@@ -6,6 +6,7 @@ import { LeaseError } from '../errors.ts'
 import type { Attachment, Command } from '../kernel/command.ts'
 import { GONE, type Outcome } from '../kernel/outcome.ts'
 import { propose } from '../lessor/propose.ts'
+import type { EntryView } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import { Directory } from '../registry/directory.ts'
 import {
@@ -61,13 +62,22 @@ export class Registrations {
   }
 
   /** All instances, or those of one service. */
-  async list(service?: string, { atLeast = 0 }: { readonly atLeast?: number } = {}): Promise<Directory> {
+  async list(
+    service?: string,
+    { atLeast = 0 }: { readonly atLeast?: number } = {},
+  ): Promise<{ readonly all: readonly Instance[]; readonly revision: number }> {
     const { lessor, signal } = this.#caller
     const prefix = service === undefined ? SERVICES : `${SERVICES}/${service}`
     const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix }, { consistent: true, atLeast, signal })
-    const directory = new Directory()
-    directory.load(value, revision)
-    return directory
+    const all: Instance[] = []
+    for (let from = 0, to = 0; from < value.length; from = to) {
+      if (from > 0) await this.#caller.nextTurn?.()
+      to = endOfSlice(value, from)
+      const directory = new Directory()
+      directory.load(value.slice(from, to), revision)
+      for (const instance of directory.list()) all.push(instance)
+    }
+    return { all, revision }
   }
 
   /** Registers an instance, with a new lease. A former registration of the same name ends in the same revision. */
@@ -126,6 +136,20 @@ export class Registrations {
     const isOver = outcome.kind === 'refused' && (outcome.code === 'GONE' || outcome.code === 'NOT_FOUND' || outcome.code === 'STALE')
     if (outcome.kind !== 'done' && !isOver) throw refusal(outcome)
   }
+}
+
+/** Entries that are parsed in one slice, and about how many characters they have together. */
+const PARSED = 200
+const CHARACTERS = 64 << 10
+
+/** Where a slice ends that begins at `from`. The entries of an instance, which follow each other, are in one slice. */
+function endOfSlice(entries: readonly EntryView[], from: number): number {
+  let to = from
+  for (let characters = 0; to < entries.length; to++) {
+    if ((to - from >= PARSED || characters > CHARACTERS) && partsOf(entries[to]!.key)?.part === '') break
+    characters += entries[to]!.value.length
+  }
+  return to
 }
 
 function refusal(outcome: Outcome): LeaseError {

@@ -11,6 +11,7 @@ import { findLease } from '../kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../kernel/state.ts'
 import { LIST_COLUMNS, type ListColumn, type ListPart, MAX_LIST_PAGE } from '../lessor/list-part.ts'
 import type { PageView } from '../lessor.ts'
+import { inTurns } from './in-turns.ts'
 import { statusOf } from './lease-status.ts'
 import { canBeSeen, type ListReader, ListWalk, leaseFilter, type QueryOf } from './lists.ts'
 import type { Log } from './log.ts'
@@ -203,13 +204,8 @@ export class ListPages {
     return extras?.wants[0]?.resource ?? extras?.pool?.pool ?? entry
   }
 
-  async #inTurns<T>(steps: Generator<void, T, void>, signal?: AbortSignal): Promise<T> {
-    for (;;) {
-      const { done, value } = steps.next()
-      if (done) return value
-      await new Promise<void>(resolve => this.#clock.soon(resolve))
-      signal?.throwIfAborted()
-    }
+  #inTurns<T>(steps: Generator<void, T, void>, signal?: AbortSignal): Promise<T> {
+    return inTurns(this.#clock, steps, signal)
   }
 }
 

@@ -127,10 +127,10 @@ export class Log {
     return revision > this.state.revision ? undefined : this.#recent.after(revision, wanted)
   }
 
-  /** Calls `each` for every lease that events after `revision` name. False when some of those events are no longer known here. */
-  named(revision: number, each: (lease: number) => void): boolean {
-    const filter: EventFilter = ({ lease }) => {
-      if (lease !== 0) each(lease)
+  /** Calls `each` for every lease, or 0, and entry that events after `revision` name. False when some of those events are no longer known here. */
+  named(revision: number, each: (lease: number, key?: string) => void): boolean {
+    const filter: EventFilter = ({ lease, key }) => {
+      if (lease !== 0 || key !== undefined) each(lease, key)
       return false
     }
     return this.after(revision, filter) !== undefined

@@ -33,7 +33,7 @@ export async function ownLease(guarded: GuardedLessor, caller: Caller, command: 
   const { incarnation, wants } = command
   if (incarnation === undefined || wants.length === 0 || command.any !== undefined || command.pool !== undefined)
     throw new LeaseError('INVALID', 'reuse needs resources and the incarnation of the first answer, and neither any nor pool')
-  const { value: first } = await guarded.read<'resource'>(caller, { kind: 'resource', resource: wants[0]!.resource })
+  const { value: first } = await guarded.read<'resource'>(caller, { kind: 'resource', resource: wants[0]!.resource, waiters: 0 })
   const own = first.grants.find(
     ({ holder, incarnation: of, status }) => holder === command.holder && of === incarnation && status === 'live',
   )

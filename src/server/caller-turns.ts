@@ -76,11 +76,20 @@ export class CallerTurns {
   /** Undefined if the request may be handled now. Otherwise resolves when it may. */
   turn(party: Party, urgent = false): Promise<void> | undefined {
     if (this.mayHandle(party)) return undefined
-    const handle = (resolve: () => void) => () => {
+    return new Promise(resolve => this.wait(party, this.#onceSliceIsOver(resolve), urgent))
+  }
+
+  /** Resolves in a later turn of this party. Work that takes long asks for it after each of its slices. */
+  next(party: Party): Promise<void> | undefined {
+    return this.#slice === Number.POSITIVE_INFINITY ? undefined : new Promise(resolve => this.wait(party, this.#onceSliceIsOver(resolve)))
+  }
+
+  /** The request is handled after this slice, and its time counts for the next one. */
+  #onceSliceIsOver(resolve: () => void): () => void {
+    return () => {
       resolve()
-      this.#ends = 0 // the request is handled after this slice, and its time counts for the next one
+      this.#ends = 0
     }
-    return new Promise(resolve => this.wait(party, handle(resolve), urgent))
   }
 
   #hasTime(): boolean {

@@ -53,6 +53,8 @@ const SECOND = 1_000
 const HOLDERS_TIMEOUT = 250
 /** Maximum leases or resources in one list. */
 export const MAX_LISTED = 100_000
+/** Items of a list that are looked at in one slice. */
+const FILTERED = 1_000
 export const NO_REQUEST_OPTIONS: GuardedRequest = {}
 
 export class GuardedLessor implements AsyncDisposable {
@@ -264,7 +266,7 @@ export class GuardedLessor implements AsyncDisposable {
     const { limit } = query as { readonly limit?: number }
     const isBounded = query.kind === 'leases' || query.kind === 'resources'
     const bounded = isBounded ? { ...narrowed, limit: Math.min(limit ?? MAX_LISTED, MAX_LISTED) } : narrowed
-    const view = this.access.filter(caller, query, await this.lessor.read<K>(bounded, options))
+    const view = await this.#filtered(caller, query, await this.lessor.read<K>(bounded, options))
     // A caller that set no limit must not take a part for the whole list.
     if (view.more && limit === undefined)
       throw new LeaseError(
@@ -275,6 +277,28 @@ export class GuardedLessor implements AsyncDisposable {
         },
       )
     return view
+  }
+
+  /** Without what the caller may not read. A long list is looked through in slices. */
+  async #filtered<K extends Query['kind']>(
+    caller: Caller,
+    query: Extract<Query, { readonly kind: K }>,
+    view: View<K>,
+  ): Promise<View<K>> {
+    const { value } = view as unknown as View<'entries'>
+    if (!Array.isArray(value) || value.length <= FILTERED) return this.access.filter(caller, query, view)
+    const kept: unknown[] = []
+    for (let from = 0; from < value.length; from += FILTERED) {
+      if (from > 0) await this.nextTurn(caller)
+      const part = { ...view, value: value.slice(from, from + FILTERED) } as unknown as View<K>
+      for (const item of this.access.filter(caller, query, part).value as readonly unknown[]) kept.push(item)
+    }
+    return { ...view, value: kept } as unknown as View<K>
+  }
+
+  /** Resolves in the next turn of this caller. Work that takes long asks for it after each of its slices. */
+  nextTurn(caller: Caller): Promise<void> | undefined {
+    return this.turns.next(partyOf(caller, undefined))
   }
 
   /** One page of the leases or resources that the caller may see. Throws `UNSUPPORTED` if the lessor cannot sort lists. */

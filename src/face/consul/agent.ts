@@ -3,8 +3,9 @@ import { LeaseError } from '../../errors.ts'
 import type { Instance } from '../../registry/match.ts'
 import type { FaceCaller, HttpFaceResponse } from '../face.ts'
 import { type FoundInstance, Registrations } from '../registrations.ts'
+import { mapInSlices } from '../slices.ts'
 import { TextFailure } from '../text-failure.ts'
-import { bodyFields, type ConsulEndpoint, DATACENTER, DONE, json, NODE, textField } from './protocol.ts'
+import { bodyFields, type ConsulEndpoint, DATACENTER, DONE, fieldsAnswer, json, listAnswer, NODE, textField } from './protocol.ts'
 import {
   checkFrom,
   declaredBy,
@@ -50,15 +51,16 @@ export class AgentIndex {
     return undefined
   }
 
-  async byCheck(registrations: Registrations, id: string): Promise<FoundInstance | undefined> {
+  async byCheck(caller: FaceCaller, registrations: Registrations, id: string): Promise<FoundInstance | undefined> {
     const hasCheck = (instance: Instance) => recordOf(instance).checks.some(check => check.id === id)
     const known = await this.#remembered(registrations, this.#checks.get(id))
     if (known !== undefined && hasCheck(known.instance)) return known
     let match: Instance | undefined
-    for (const instance of (await registrations.list()).list()) {
+    const { all } = await registrations.list()
+    await mapInSlices(caller, all, instance => {
       this.remember(instance)
       if (match === undefined && hasCheck(instance)) match = instance
-    }
+    })
     return match && registrations.find(match)
   }
 
@@ -97,7 +99,7 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
   }
   const update = async (caller: FaceCaller, id: string, word: string) => {
     const registrations = new Registrations(caller)
-    const found = await index.byCheck(registrations, id)
+    const found = await index.byCheck(caller, registrations, id)
     const status = declaredBy(word)
     if (status === undefined) throw new TextFailure(400, `Invalid check status: ${JSON.stringify(word.slice(0, 32))}`)
     if (found === undefined || !recordOf(found.instance).checks.some(check => check.id === id)) throw unknownCheck(id)
@@ -159,7 +161,7 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
       method: 'PUT',
       path: '/v1/agent/check/deregister/',
       answer: async (_, caller, id) => {
-        const found = await index.byCheck(new Registrations(caller), id)
+        const found = await index.byCheck(caller, new Registrations(caller), id)
         if (found === undefined) throw unknownCheck(id)
         return changeChecks(
           caller,
@@ -180,7 +182,7 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
       method: 'GET',
       path: '/v1/agent/services',
       answer: async (_, caller) =>
-        json(Object.fromEntries((await all(caller)).map(instance => [instance.instance, shownService(instance)]))),
+        fieldsAnswer(caller, (await new Registrations(caller).list()).all, ({ instance }) => instance, shownService),
     },
     {
       method: 'GET',
@@ -190,24 +192,28 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
     {
       method: 'GET',
       path: '/v1/agent/checks',
-      answer: async (_, caller) =>
-        json(Object.fromEntries((await all(caller)).flatMap(shownChecks).map(check => [(check as { CheckID: string }).CheckID, check]))),
+      answer: async (_, caller) => {
+        const checks = await mapInSlices(caller, (await new Registrations(caller).list()).all, shownChecks)
+        const idOf = (check: object) => (check as { CheckID: string }).CheckID
+        return fieldsAnswer(caller, checks.flat(), idOf, check => check)
+      },
     },
     {
       method: 'GET',
       path: '/v1/agent/health/service/id/',
       answer: async (_, caller, id) => {
         const { instance } = await service(caller, id)
-        return health([instance], false)
+        return { ...json(shownHealth(instance)), status: statusOfAll([statusOf(instance)]) }
       },
     },
     {
       method: 'GET',
       path: '/v1/agent/health/service/name/',
       answer: async (_, caller, name) => {
-        const instances = (await new Registrations(caller).list(name)).list({ service: name })
+        const { all: instances } = await new Registrations(caller).list(name)
         if (instances.length === 0) throw new TextFailure(404, `ServiceName ${name.slice(0, 64)} Not Found`)
-        return health(instances, true)
+        const status = statusOfAll(await mapInSlices(caller, instances, statusOf))
+        return { ...(await listAnswer(caller, instances, shownHealth)), status }
       },
     },
     {
@@ -237,19 +243,12 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
   ]
 }
 
-async function all(caller: FaceCaller): Promise<readonly Instance[]> {
-  return (await new Registrations(caller).list()).list()
-}
-
 const HEALTH_STATUSES = { passing: 200, warning: 429, critical: 503 } as const
 
-function health(instances: readonly Instance[], asList: boolean): HttpFaceResponse {
-  const statuses = instances.map(statusOf)
-  const worst = (['critical', 'warning', 'passing'] as const).find(status => statuses.includes(status))!
-  const shown = instances.map(instance => ({
-    AggregatedStatus: statusOf(instance),
-    Service: shownService(instance),
-    Checks: shownChecks(instance),
-  }))
-  return { ...json(asList ? shown : shown[0]), status: HEALTH_STATUSES[worst] }
+function statusOfAll(statuses: readonly ReturnType<typeof statusOf>[]): number {
+  return HEALTH_STATUSES[(['critical', 'warning', 'passing'] as const).find(status => statuses.includes(status))!]
+}
+
+function shownHealth(instance: Instance): object {
+  return { AggregatedStatus: statusOf(instance), Service: shownService(instance), Checks: shownChecks(instance) }
 }

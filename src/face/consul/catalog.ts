@@ -4,9 +4,10 @@ import { SERVICES } from '../../registry/entry.ts'
 import type { Instance } from '../../registry/match.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { Registrations } from '../registrations.ts'
+import { joined, mapInSlices } from '../slices.ts'
 import { TextFailure } from '../text-failure.ts'
 import { whenChanged } from './blocking.ts'
-import { answer, type ConsulEndpoint, DATACENTER, json, NODE } from './protocol.ts'
+import { answer, type ConsulEndpoint, DATACENTER, json, listAnswer, NODE } from './protocol.ts'
 import { metaOf, recordOf, shownChecks, shownService, statusOf, tagsOf } from './service-record.ts'
 
 const LEADER = '127.0.0.1:8300'
@@ -28,63 +29,67 @@ async function instances(
   if (service !== undefined && (service.includes('/') || badName(service) !== undefined))
     throw new TextFailure(400, `Invalid service name: ${service.slice(0, 64)}`)
   const at = await whenChanged(request, caller, service === undefined ? SERVICES : `${SERVICES}/${service}`)
-  const directory = await new Registrations(caller).list(service, at)
+  const { all, revision } = await new Registrations(caller).list(service, at)
   const tags = request.query.getAll('tag')
-  const all = directory.list(service === undefined ? {} : { service })
-  return { found: all.filter(instance => tags.every(tag => tagsOf(instance).includes(tag))), revision: directory.revision }
+  const isWanted = await mapInSlices(caller, all, instance => tags.every(tag => tagsOf(instance).includes(tag)))
+  return { found: all.filter((_, i) => isWanted[i]), revision }
 }
 
 async function healthOfService(request: HttpFaceRequest, caller: FaceCaller, service: string): Promise<HttpFaceResponse> {
   const { found, revision } = await instances(request, caller, service)
   const { query } = request
   const onlyPassing = query.has('passing') && query.get('passing') !== 'false' && query.get('passing') !== '0'
-  const shown = found
-    .filter(instance => !onlyPassing || statusOf(instance) === 'passing')
-    .map(instance => ({
-      Node: { ...SHOWN_NODE, Address: recordOf(instance).address || SHOWN_NODE.Address },
-      Service: shownService(instance),
-      Checks: [NODE_CHECK, ...shownChecks(instance)],
-    }))
-  return answer(revision, shown)
+  const isShown = await mapInSlices(caller, found, instance => !onlyPassing || statusOf(instance) === 'passing')
+  const shown = (instance: Instance) => ({
+    Node: { ...SHOWN_NODE, Address: recordOf(instance).address || SHOWN_NODE.Address },
+    Service: shownService(instance),
+    Checks: [NODE_CHECK, ...shownChecks(instance)],
+  })
+  return listAnswer(
+    caller,
+    found.filter((_, i) => isShown[i]),
+    shown,
+    revision,
+  )
 }
 
 async function catalogOfService(request: HttpFaceRequest, caller: FaceCaller, service: string): Promise<HttpFaceResponse> {
   const { found, revision } = await instances(request, caller, service)
-  return answer(
-    revision,
-    found.map(instance => {
-      const { address, port } = recordOf(instance)
-      return {
-        ...SHOWN_NODE,
-        Address: address || SHOWN_NODE.Address,
-        NodeMeta: {},
-        ...{ ServiceID: instance.instance, ServiceName: instance.service, ServiceTags: tagsOf(instance), ServiceMeta: metaOf(instance) },
-        ...{ ServiceAddress: address, ServicePort: port, ServiceEnableTagOverride: false },
-        ...{ ServiceWeights: { Passing: instance.weight, Warning: 1 }, CreateIndex: instance.lease, ModifyIndex: instance.revision },
-      }
-    }),
-  )
+  const shown = (instance: Instance) => {
+    const { address, port } = recordOf(instance)
+    return {
+      ...SHOWN_NODE,
+      Address: address || SHOWN_NODE.Address,
+      NodeMeta: {},
+      ...{ ServiceID: instance.instance, ServiceName: instance.service, ServiceTags: tagsOf(instance), ServiceMeta: metaOf(instance) },
+      ...{ ServiceAddress: address, ServicePort: port, ServiceEnableTagOverride: false },
+      ...{ ServiceWeights: { Passing: instance.weight, Warning: 1 }, CreateIndex: instance.lease, ModifyIndex: instance.revision },
+    }
+  }
+  return listAnswer(caller, found, shown, revision)
 }
 
 async function catalogOfServices(request: HttpFaceRequest, caller: FaceCaller): Promise<HttpFaceResponse> {
   const { found, revision } = await instances(request, caller)
   const services = new Map<string, Set<string>>([['consul', new Set()]])
-  for (const instance of found) {
+  await mapInSlices(caller, found, instance => {
     const tags = services.get(instance.service) ?? new Set()
     for (const tag of tagsOf(instance)) tags.add(tag)
     services.set(instance.service, tags)
-  }
+  })
   return answer(revision, Object.fromEntries([...services].map(([service, tags]) => [service, [...tags]])))
 }
 
 async function healthByState(request: HttpFaceRequest, caller: FaceCaller, state: string): Promise<HttpFaceResponse> {
   if (!['any', 'passing', 'warning', 'critical'].includes(state)) throw new TextFailure(400, `Invalid state: ${state.slice(0, 32)}`)
   const { found, revision } = await instances(request, caller)
-  const checks = [NODE_CHECK, ...found.flatMap(shownChecks)]
-  return answer(
-    revision,
-    checks.filter(check => state === 'any' || (check as typeof NODE_CHECK).Status === state),
-  )
+  const checks = [NODE_CHECK, ...(await checksOf(caller, found))]
+  const asked = checks.filter(check => state === 'any' || (check as typeof NODE_CHECK).Status === state)
+  return listAnswer(caller, asked, check => check, revision)
+}
+
+async function checksOf(caller: FaceCaller, found: readonly Instance[]): Promise<readonly object[]> {
+  return (await mapInSlices(caller, found, shownChecks)).flat()
 }
 
 function onlyNode(node: string): void {
@@ -98,7 +103,7 @@ export const CATALOG_ENDPOINTS: readonly ConsulEndpoint[] = [
     path: '/v1/health/checks/',
     answer: async (request, caller, service) => {
       const { found, revision } = await instances(request, caller, service)
-      return answer(revision, found.flatMap(shownChecks))
+      return listAnswer(caller, await checksOf(caller, found), check => check, revision)
     },
   },
   { method: 'GET', path: '/v1/health/state/', answer: healthByState },
@@ -107,7 +112,8 @@ export const CATALOG_ENDPOINTS: readonly ConsulEndpoint[] = [
     path: '/v1/health/node/',
     answer: async (request, caller, node) => {
       const { found, revision } = await instances(request, caller)
-      return answer(revision, node === NODE ? [NODE_CHECK, ...found.flatMap(shownChecks)] : [])
+      const checks = node === NODE ? [NODE_CHECK, ...(await checksOf(caller, found))] : []
+      return listAnswer(caller, checks, check => check, revision)
     },
   },
   { method: 'GET', path: '/v1/catalog/services', answer: catalogOfServices },
@@ -126,10 +132,9 @@ export const CATALOG_ENDPOINTS: readonly ConsulEndpoint[] = [
     answer: async (request, caller, node) => {
       onlyNode(node)
       const { found, revision } = await instances(request, caller)
-      return answer(revision, {
-        Node: SHOWN_NODE,
-        Services: Object.fromEntries(found.map(instance => [instance.instance, shownService(instance)])),
-      })
+      const services = await mapInSlices(caller, found, instance => [instance.instance, shownService(instance)] as const)
+      const texts = await mapInSlices(caller, [...new Map(services)], ([id, service]) => `${JSON.stringify(id)}:${JSON.stringify(service)}`)
+      return { ...answer(revision, ''), body: joined(texts, `{"Node":${JSON.stringify(SHOWN_NODE)},"Services":{`, '}}') }
     },
   },
   { method: 'GET', path: '/v1/catalog/datacenters', answer: () => json([DATACENTER]) },

@@ -3,7 +3,7 @@ import type { Face, FaceCaller, HttpFace, HttpFaceRequest } from '../face.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
 import { AgentIndex, agentEndpoints } from './agent.ts'
 import { CATALOG_ENDPOINTS } from './catalog.ts'
-import { keyValueAnswer } from './kv.ts'
+import { KV_METHODS, keyValueAnswer } from './kv.ts'
 import { type ConsulAnswer, type ConsulEndpoint, checkParameters, decodedPath, failureResponse } from './protocol.ts'
 import { MAX_LOCK_TTL, Sessions } from './sessions.ts'
 import { keyTransaction } from './txn.ts'
@@ -28,6 +28,11 @@ const SESSION_ENDPOINTS: readonly ConsulEndpoint[] = [
   { method: 'GET', path: '/v1/session/node/', answer: (request, caller, node) => new Sessions(caller).list(request, node) },
 ]
 
+/** A path that ends in a slash is followed by a name. */
+function named({ method, path }: ConsulEndpoint): string {
+  return `${method} ${path}${path.endsWith('/') ? '{name}' : ''}`
+}
+
 function consulHttp(): HttpFace {
   const endpoints: readonly ConsulEndpoint[] = [
     ...SESSION_ENDPOINTS,
@@ -38,6 +43,7 @@ function consulHttp(): HttpFace {
   const paths = ['/v1/kv/', '/v1/txn', ...new Set(endpoints.map(({ path }) => path.split('/').slice(0, 3).join('/').concat('/')))]
   return {
     paths,
+    operations: [...KV_METHODS.map(method => `${method} /v1/kv/{key}`), ...endpoints.map(named)],
     secret: secretOf,
     async answer(request, caller) {
       try {

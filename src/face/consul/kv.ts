@@ -13,6 +13,7 @@ import { propose } from '../../lessor/propose.ts'
 import type { EntryView, GrantView } from '../../lessor.ts'
 import { whyBadName } from '../../wording.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { joined, mapInSlices } from '../slices.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
 import { startWholeTerm } from '../whole-term.ts'
 import { whenChanged } from './blocking.ts'
@@ -86,16 +87,17 @@ export class KeyValues {
     if (entries.length === 0) return answer(revision, '', { status: 404 })
     const { lessor, names, signal } = this.#caller
     // After the entries: a key that was acquired in between shows no session yet, and its change comes after the index of this answer.
-    const pairs = entries.map(pairOf)
+    const pairs = await mapInSlices(this.#caller, entries, pairOf, ({ value }) => value.length)
     const holders = new Map<string, GrantView>()
     if (pairs.some(({ locks }) => locks > 0)) {
       for (const folder of names.under(folderOf(prefix))) {
         const { value: resources } = await lessor.read<'resources'>({ kind: 'resources', prefix: folder }, { signal })
-        for (const { resource, grants } of resources) if (grants[0] !== undefined) holders.set(resource, grants[0])
+        await mapInSlices(this.#caller, resources, ({ resource, grants: [grant] }) => grant && holders.set(resource, grant))
       }
     }
-    const shown = pairs.map(pair => shownPair(pair, sessionShown(pair, holders.get(this.#resource(`${ROOT}/${pair.key}`)))))
-    return answer(revision, `[${shown.join()}]`)
+    const write = (pair: ConsulPair) => shownPair(pair, sessionShown(pair, holders.get(this.#resource(`${ROOT}/${pair.key}`))))
+    const shown = await mapInSlices(this.#caller, pairs, write, ({ value }) => value.length)
+    return { ...answer(revision, ''), body: joined(shown, '[', ']') }
   }
 
   async #keys(request: HttpFaceRequest, prefix: string): Promise<HttpFaceResponse> {
@@ -141,7 +143,7 @@ export class KeyValues {
     const name = nameOf(key)
     const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix: name, limit: 1 }, { consistent: true, ...at })
     const entry = value.find(found => found.key === name)
-    const query = { kind: 'resource', resource: this.#resource(name) } as const
+    const query = { kind: 'resource', resource: this.#resource(name), waiters: 0, holders: 1 } as const
     const { value: resource } = await lessor.read<'resource'>(query, { atLeast: revision })
     return { key, name, pair: entry && pairOf(entry), grant: resource.grants[0], revision }
   }
@@ -295,7 +297,7 @@ export class KeyValues {
     for (const entry of entries) {
       const pair = pairOf(entry)
       if (pair.locks === 0) continue
-      const { value: resource } = await lessor.read<'resource'>({ kind: 'resource', resource: this.#resource(entry.key) }, { signal })
+      const { value: resource } = await lessor.read<'resource'>({ kind: 'resource', resource: this.#resource(entry.key), waiters: 0, holders: 1 }, { signal })
       await this.#endLock({ key: pair.key, name: entry.key, pair, grant: resource.grants[0], revision: 0 })
     }
     return TRUE
@@ -352,17 +354,16 @@ function folderOf(prefix: string): string {
   return folder
 }
 
+type KvMethod = (pairs: KeyValues, request: HttpFaceRequest, key: string) => Promise<HttpFaceResponse>
+const METHODS: Readonly<Record<string, KvMethod>> = {
+  GET: (pairs, request, key) => pairs.get(request, key),
+  PUT: (pairs, request, key) => pairs.put(request, key),
+  DELETE: (pairs, request, key) => pairs.delete(request, key),
+}
+export const KV_METHODS: readonly string[] = Object.keys(METHODS)
+
 export function keyValueAnswer(request: HttpFaceRequest, caller: FaceCaller, key: string): Promise<HttpFaceResponse> | HttpFaceResponse {
-  const pairs = new KeyValues(caller)
-  switch (request.method) {
-    case 'GET':
-    case 'HEAD':
-      return pairs.get(request, key)
-    case 'PUT':
-      return pairs.put(request, key)
-    case 'DELETE':
-      return pairs.delete(request, key)
-    default:
-      return textResponse(405, `method ${request.method.slice(0, 16)} not allowed`)
-  }
+  const method = request.method === 'HEAD' ? 'GET' : request.method
+  if (!Object.hasOwn(METHODS, method)) return textResponse(405, `method ${method.slice(0, 16)} not allowed`)
+  return METHODS[method]!(new KeyValues(caller), request, key)
 }

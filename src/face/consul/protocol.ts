@@ -3,6 +3,7 @@ import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import { refusedError } from '../../refused-error.ts'
 import type { FaceCaller, HttpFaceFailure, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { joined, mapInSlices } from '../slices.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
 
 /** There is one data center and one node: the whole of this server. */
@@ -37,6 +38,30 @@ export function answer(revision: number, body: unknown, { status = 200, ...more 
 
 export function json(body: unknown): HttpFaceResponse {
   return { status: 200, body: JSON.stringify(body) }
+}
+
+/** A list, which is made in slices. With `revision`, it can be waited for. */
+export async function listAnswer<T>(
+  caller: FaceCaller,
+  items: readonly T[],
+  shown: (item: T) => unknown,
+  revision?: number,
+): Promise<HttpFaceResponse> {
+  const texts = await mapInSlices(caller, items, item => JSON.stringify(shown(item)))
+  const response = { status: 200, body: joined(texts, '[', ']') }
+  return revision === undefined ? response : { ...answer(revision, ''), ...response }
+}
+
+/** An object with a field for each item. Of several with the same name the last counts. */
+export async function fieldsAnswer<T>(
+  caller: FaceCaller,
+  items: readonly T[],
+  nameOf: (item: T) => string,
+  shown: (item: T) => unknown,
+): Promise<HttpFaceResponse> {
+  const named = new Map(items.map(item => [nameOf(item), item]))
+  const texts = await mapInSlices(caller, [...named], ([name, item]) => `${JSON.stringify(name)}:${JSON.stringify(shown(item))}`)
+  return { status: 200, body: joined(texts, '{', '}') }
 }
 
 export const TRUE = json(true)

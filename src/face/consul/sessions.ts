@@ -12,10 +12,11 @@ import { GONE } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { mapInSlices } from '../slices.ts'
 import { TextFailure } from '../text-failure.ts'
 import { startWholeTerm } from '../whole-term.ts'
 import { whenChanged } from './blocking.ts'
-import { answer, bodyFields, expected, goDuration, goText, json, NODE, TRUE, textField } from './protocol.ts'
+import { answer, bodyFields, expected, goDuration, goText, json, listAnswer, NODE, TRUE, textField } from './protocol.ts'
 
 /** No key of a client is under this folder. */
 export const SESSION_FOLDER = '.session'
@@ -120,7 +121,9 @@ export class Sessions {
     const { lessor, signal } = this.#caller
     const at = await whenChanged(request, this.#caller, SESSIONS)
     const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix: SESSIONS }, { consistent: true, ...at, signal })
-    return answer(revision, node === NODE ? sessionsIn(await this.#visible(value)) : [])
+    const visible = node === NODE ? await this.#visible(value) : []
+    const found = await mapInSlices(this.#caller, visible, sessionOf)
+    return listAnswer(this.#caller, found.filter(session => session !== undefined), shown, revision)
   }
 
   /**
@@ -137,7 +140,7 @@ export class Sessions {
 
   async #mayReadAll(): Promise<boolean> {
     try {
-      await this.#caller.lessor.read<'resource'>({ kind: 'resource', resource: 'consul' })
+      await this.#caller.lessor.read<'resource'>({ kind: 'resource', resource: 'consul', waiters: 0, holders: 0 })
       return true
     } catch (error) {
       if (LeaseError.is(error, 'FORBIDDEN')) return false

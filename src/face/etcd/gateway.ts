@@ -2,6 +2,7 @@
  * The etcd face: the JSON gateway of etcd 3.4 (`/v3/…`), as etcd3gw, Patroni and other HTTP clients speak it. gRPC itself is not answered.
  */
 import type { Face, FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { joined } from '../slices.ts'
 import { EtcdFailure, refusedRequest } from './failure.ts'
 import { TrackedBytes } from './key-tracker.ts'
 import type { RevisedBody } from './keys.ts'
@@ -64,6 +65,8 @@ const METHODS: Readonly<Record<string, GatewayMethod>> = {
 /** Methods whose answer is a stream. Each message of the request is answered by one item. */
 const STREAMS: Readonly<Record<string, GatewayMethod>> = { 'lease/keepalive': leases.keepAlive }
 
+const CALLS: readonly string[] = [...Object.keys(METHODS), ...Object.keys(STREAMS), WATCH, OBSERVE]
+
 export function etcdFace(): Face {
   const tracked = new TrackedBytes()
   return {
@@ -71,6 +74,7 @@ export function etcdFace(): Face {
     rules: { freeEntries: 65_536, freeBytes: 64 << 20 },
     http: {
       paths: [...ROOTS, '/version', '/health'],
+      operations: ['GET /version', 'GET /health', ...CALLS.map(name => `POST ${ROOTS[0]}${name}`)],
       answer: async (request, caller) => {
         try {
           return await answer(request, caller, tracked)
@@ -114,10 +118,14 @@ async function answer(request: HttpFaceRequest, caller: FaceCaller, tracked: Tra
   const name = path.slice(root.length)
   const call = Object.hasOwn(METHODS, name) ? METHODS[name]! : undefined
   const stream = Object.hasOwn(STREAMS, name) ? STREAMS[name]! : undefined
-  if (call === undefined && stream === undefined && name !== WATCH && name !== OBSERVE) return plain(404, 'Not Found')
+  if (!CALLS.includes(name)) return plain(404, 'Not Found')
   if (method !== 'POST') return plain(405, 'Method Not Allowed')
   if (call !== undefined) {
-    const { revision, body } = await call(messageOf(await request.body()), caller, request)
+    const { revision, body, kvs = [] } = await call(messageOf(await request.body()), caller, request)
+    if (kvs.length > 0) {
+      const rest = JSON.stringify(body).slice(1)
+      return { status: 200, body: joined(kvs, `{"header":${JSON.stringify(headerOf(revision))},"kvs":[`, `]${rest === '}' ? '' : ','}${rest}`) }
+    }
     return { status: 200, body: JSON.stringify({ header: headerOf(revision), ...body }) }
   }
   if (name === WATCH) {

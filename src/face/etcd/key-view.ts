@@ -1,6 +1,7 @@
 /** Keys and values as a client of etcd sees them at one revision, and what the operations of a transaction would do to them. */
 import type { EntryView, LeaseView } from '../../lessor.ts'
 import type { FaceCaller } from '../face.ts'
+import { mapInSlices, sortInSlices } from '../slices.ts'
 import { EtcdFailure } from './failure.ts'
 import { base64, bytesOfValue, inSpan, type KeySpan, keyOf, nameOf, PREFIX, prefixOf } from './names.ts'
 import type { RangeOperation } from './operation.ts'
@@ -61,11 +62,15 @@ export class KeyView {
       if (views.every(view => view.revision === views[0]!.revision && view.revision >= revision))
         return new KeyView(
           views[0]!.revision,
-          views.flatMap(view => recordsOf(view.value, spans)),
+          await recordsOf(
+            caller,
+            views.flatMap(view => view.value),
+            spans,
+          ),
         )
     }
     const view = await one(prefixes.length === 1 ? prefixes[0]! : PREFIX, !stale)
-    return new KeyView(view.revision, recordsOf(view.value, spans))
+    return new KeyView(view.revision, await recordsOf(caller, view.value, spans))
   }
 
   with(records: readonly KeyRecord[]): KeyView {
@@ -94,15 +99,17 @@ export class KeyView {
 }
 
 /** Each entry is looked for in the spans, not each span in the entries: a transaction may name a hundred ranges of everything. */
-function recordsOf(entries: readonly EntryView[], spans: readonly KeySpan[]): readonly KeyRecord[] {
+async function recordsOf(caller: FaceCaller, entries: readonly EntryView[], spans: readonly KeySpan[]): Promise<readonly KeyRecord[]> {
   const single = new Set(spans.flatMap(({ key, end }) => (end === undefined ? [key] : [])))
   const ranges = joined(spans.filter(({ end }) => end !== undefined))
-  return entries.flatMap(entry => {
+  const wanted = (entry: EntryView): KeyRecord | undefined => {
     const record = recordOf(entry)
-    if (record === undefined) return []
+    if (record === undefined) return undefined
     const range = ranges[countBefore(ranges, `${record.key}\0`) - 1]
-    return single.has(record.key) || (range !== undefined && inSpan(range, record.key)) ? [record] : []
-  })
+    return single.has(record.key) || (range !== undefined && inSpan(range, record.key)) ? record : undefined
+  }
+  const read = await mapInSlices(caller, entries, wanted, ({ value }) => value.length)
+  return read.filter(record => record !== undefined)
 }
 
 /** The ranges in order, those that overlap or touch as one. */
@@ -138,6 +145,34 @@ function byKey(a: { readonly key: string }, b: { readonly key: string }): number
 export function rangeJson(range: RangeOperation, found: readonly KeyRecord[], revision: number): object {
   const count = found.length > 0 && { count: String(found.length) }
   if (range.countOnly) return { ...count }
+  const { wanted, pending } = wantedOf(range, found, revision)
+  const sorted = isInOrder(range) ? wanted : [...wanted].sort(comparison(range, pending))
+  const kept = range.limit > 0 ? sorted.slice(0, range.limit) : sorted
+  return {
+    ...(kept.length > 0 && { kvs: kept.map(record => keyJson(record, revision, range.keysOnly)) }),
+    ...(kept.length < sorted.length && { more: true }),
+    ...count,
+  }
+}
+
+/** As `rangeJson`, made in slices: the keys as texts, and the rest of the body. */
+export async function rangeTexts(
+  caller: FaceCaller,
+  range: RangeOperation,
+  found: readonly KeyRecord[],
+  revision: number,
+): Promise<{ readonly kvs: readonly string[]; readonly rest: object }> {
+  const count = found.length > 0 && { count: String(found.length) }
+  if (range.countOnly) return { kvs: [], rest: { ...count } }
+  const { wanted, pending } = wantedOf(range, found, revision)
+  const sorted = isInOrder(range) ? wanted : await sortInSlices(caller, wanted, comparison(range, pending))
+  const kept = range.limit > 0 ? sorted.slice(0, range.limit) : sorted
+  const write = (record: KeyRecord) => JSON.stringify(keyJson(record, revision, range.keysOnly))
+  const kvs = await mapInSlices(caller, kept, write, ({ value }) => value.length)
+  return { kvs, rest: { ...(kept.length < sorted.length && { more: true }), ...count } }
+}
+
+function wantedOf(range: RangeOperation, found: readonly KeyRecord[], revision: number) {
   const pending = (n: number) => (n === PENDING ? revision : n)
   const { minMod, maxMod, minCreate, maxCreate } = range
   const wanted = found.filter(
@@ -147,17 +182,14 @@ export function rangeJson(range: RangeOperation, found: readonly KeyRecord[], re
       (minCreate === 0 || pending(created) >= minCreate) &&
       (maxCreate === 0 || pending(created) <= maxCreate),
   )
-  const sorted = ordered(range, wanted, pending)
-  const kept = range.limit > 0 ? sorted.slice(0, range.limit) : sorted
-  return {
-    ...(kept.length > 0 && { kvs: kept.map(record => keyJson(record, revision, range.keysOnly)) }),
-    ...(kept.length < sorted.length && { more: true }),
-    ...count,
-  }
+  return { wanted, pending }
 }
 
-function ordered({ order, target }: RangeOperation, found: readonly KeyRecord[], pending: (n: number) => number): readonly KeyRecord[] {
-  if (order === 'NONE' || (target === 'KEY' && order === 'ASCEND')) return found
+function isInOrder({ order, target }: RangeOperation): boolean {
+  return order === 'NONE' || (target === 'KEY' && order === 'ASCEND')
+}
+
+function comparison({ order, target }: RangeOperation, pending: (n: number) => number): (a: KeyRecord, b: KeyRecord) => number {
   const by = (record: KeyRecord): string | number => {
     switch (target) {
       case 'KEY':
@@ -173,7 +205,7 @@ function ordered({ order, target }: RangeOperation, found: readonly KeyRecord[],
     }
   }
   const sign = order === 'DESCEND' ? -1 : 1
-  return [...found].sort((a, b) => (by(a) < by(b) ? -sign : by(a) > by(b) ? sign : 0))
+  return (a, b) => (by(a) < by(b) ? -sign : by(a) > by(b) ? sign : 0)
 }
 
 /** The keys on a lease, in order. */

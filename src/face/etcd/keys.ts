@@ -1,7 +1,7 @@
 /** The key-value service: range, put, deleterange, txn and compaction. */
 import type { FaceCaller } from '../face.ts'
 import { compacted, futureRevision } from './failure.ts'
-import { KeyView, rangeJson } from './key-view.ts'
+import { KeyView, rangeTexts } from './key-view.ts'
 import type { Message } from './message.ts'
 import { deleteOf, type KeyOperation, putOf, rangeOf, type TxnOperation, txnOf } from './operation.ts'
 import { transact } from './txn.ts'
@@ -13,6 +13,8 @@ const MAX_DELETED = 100
 export interface RevisedBody {
   readonly revision: number
   readonly body: object
+  /** The keys of a range as texts: the first field of the body. */
+  readonly kvs?: readonly string[]
 }
 
 export async function range(message: Message, caller: FaceCaller): Promise<RevisedBody> {
@@ -20,7 +22,8 @@ export async function range(message: Message, caller: FaceCaller): Promise<Revis
   const view = await KeyView.read(caller, [asked.span], asked.serializable)
   if (asked.revision > view.revision) throw futureRevision()
   if (asked.revision > 0 && asked.revision < view.revision) throw compacted()
-  return { revision: view.revision, body: rangeJson(asked, view.within(asked.span), view.revision) }
+  const { kvs, rest } = await rangeTexts(caller, asked, view.within(asked.span), view.revision)
+  return { revision: view.revision, body: rest, kvs }
 }
 
 export async function put(message: Message, caller: FaceCaller): Promise<RevisedBody> {

@@ -6,6 +6,7 @@ import { GONE } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
 import type { LeaseView } from '../../lessor.ts'
 import type { FaceCaller } from '../face.ts'
+import { mapInSlices } from '../slices.ts'
 import { startWholeTerm } from '../whole-term.ts'
 import { EtcdFailure, failureOf, leaseNotFound } from './failure.ts'
 import { keysOn } from './key-view.ts'
@@ -108,10 +109,14 @@ export async function timeToLive(message: Message, { lessor, signal }: FaceCalle
 }
 
 /** The leases that were granted through this face. */
-export async function leases({ lessor, signal }: FaceCaller): Promise<RevisedBody> {
+export async function leases(caller: FaceCaller): Promise<RevisedBody> {
+  const { lessor, signal } = caller
   const { revision, value } = await lessor.read<'leases'>({ kind: 'leases' }, { consistent: true, signal })
-  const ours = value.filter(
+  const isOurs = await mapInSlices(
+    caller,
+    value,
     ({ labels, status }) => status !== 'frozen' && labels.some(([name, text]) => name === LABEL[0] && text === LABEL[1]),
   )
+  const ours = value.filter((_, i) => isOurs[i])
   return { revision, body: ours.length === 0 ? {} : { leases: ours.map(({ lease }) => ({ ID: String(lease) })) } }
 }

@@ -116,7 +116,7 @@ async function electedEntry(
 ): Promise<{ readonly revision: number; readonly entry: EntryView | undefined }> {
   const { lessor, signal } = caller
   const { revision, value: entries } = await lessor.read<'entries'>({ kind: 'entries', prefix: nameOf(name) }, { consistent: true, signal })
-  const query = { kind: 'resource', resource: resourceOf(caller, name) } as const
+  const query = { kind: 'resource', resource: resourceOf(caller, name), waiters: 0 } as const
   const { value: held } = await lessor.read<'resource'>(query, { atLeast: revision, signal })
   return { revision, entry: entries.find(({ lease }) => held.grants.some(grant => grant.lease === lease)) }
 }

@@ -1,7 +1,6 @@
 /** Lists of instances as Eureka clients fetch them: all, by application or address, and what has changed lately. */
 import type { Clock } from '../../clock.ts'
 import type { Instance } from '../../registry/match.ts'
-import { shownInstance, statusShown } from './instance-record.ts'
 
 /** A delta has the changes of at least this long, as Eureka keeps them. Clients fetch it every 30 s. */
 const KEPT = 180_000
@@ -9,36 +8,25 @@ const KEPT = 180_000
 const MARK_EVERY = 5_000
 
 /** The number of instances in each status, as clients compute it too: if theirs is another, they fetch everything again. */
-export function appsHashCode(instances: readonly Instance[]): string {
+export function appsHashCode(statuses: readonly string[]): string {
   const counts = new Map<string, number>()
-  for (const instance of instances) counts.set(statusShown(instance), (counts.get(statusShown(instance)) ?? 0) + 1)
+  for (const status of statuses) counts.set(status, (counts.get(status) ?? 0) + 1)
   return [...counts]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([status, count]) => `${status}_${count}_`)
     .join('')
 }
 
-export function shownApplication(instances: readonly Instance[], since = 0): object {
-  return {
-    name: instances[0]!.service.toUpperCase(),
-    instance: instances.map(instance => shownInstance(instance, since > 0 ? 'MODIFIED' : 'ADDED')),
-  }
-}
-
-/** `all` counts for the hash, `shown` is listed. */
-export function shownApplications(all: readonly Instance[], shown: readonly Instance[] = all, since = 0): object {
+/** The instances of each application. */
+export function byApplication(instances: readonly Instance[]): readonly (readonly Instance[])[] {
   const apps = new Map<string, Instance[]>()
-  for (const instance of shown) {
+  for (const instance of instances) {
     const app = instance.service.toUpperCase()
     const group = apps.get(app)
     if (group === undefined) apps.set(app, [instance])
     else group.push(instance)
   }
-  return {
-    versions__delta: '1',
-    apps__hashcode: appsHashCode(all),
-    application: [...apps.values()].map(group => shownApplication(group, since)),
-  }
+  return [...apps.values()]
 }
 
 /** Which revision the registry had a while ago. Without a mark that is old enough a delta has everything. */

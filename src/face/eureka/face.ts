@@ -5,8 +5,9 @@ import type { Instance } from '../../registry/match.ts'
 import { whyBadName } from '../../wording.ts'
 import type { Face, FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { type FoundInstance, Registrations } from '../registrations.ts'
+import { joined, mapInSlices } from '../slices.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
-import { DeltaMarks, shownApplication, shownApplications } from './applications.ts'
+import { appsHashCode, byApplication, DeltaMarks } from './applications.ts'
 import {
   changed,
   declaredAs,
@@ -18,6 +19,7 @@ import {
   serviceOf,
   shownInstance,
   statusFrom,
+  statusShown,
 } from './instance-record.ts'
 import { parseXml, toXml } from './xml.ts'
 
@@ -29,6 +31,7 @@ export function eurekaFace(): Face {
     name: 'eureka',
     http: {
       paths: ['/eureka/'],
+      operations: OPERATIONS.map(({ method, path }) => `${method} /eureka/${path}`),
       secret: secretOf,
       async answer(request, caller) {
         try {
@@ -56,6 +59,34 @@ function secretOf(request: HttpFaceRequest): string | undefined {
 /** The marks are of a clock, not of a caller: they say only how far the log was. */
 const marks = new WeakMap<object, DeltaMarks>()
 
+interface EurekaOperation {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE'
+  readonly path: string
+  answer(request: EurekaRequest, first: string, second: string): Promise<HttpFaceResponse>
+}
+
+/** The first that fits a path counts. */
+const OPERATIONS: readonly EurekaOperation[] = [
+  { method: 'GET', path: 'apps', answer: request => request.all() },
+  { method: 'GET', path: 'apps/delta', answer: request => request.delta() },
+  { method: 'GET', path: 'apps/{app}', answer: (request, app) => request.application(app) },
+  { method: 'GET', path: 'apps/{app}/{id}', answer: (request, app, id) => request.instance(app, id) },
+  { method: 'POST', path: 'apps/{app}', answer: (request, app) => request.register(app) },
+  { method: 'PUT', path: 'apps/{app}/{id}', answer: (request, app, id) => request.heartbeat(app, id) },
+  { method: 'DELETE', path: 'apps/{app}/{id}', answer: (request, app, id) => request.remove(app, id) },
+  { method: 'PUT', path: 'apps/{app}/{id}/status', answer: (request, app, id) => request.override(app, id, false) },
+  { method: 'DELETE', path: 'apps/{app}/{id}/status', answer: (request, app, id) => request.override(app, id, true) },
+  { method: 'PUT', path: 'apps/{app}/{id}/metadata', answer: (request, app, id) => request.metadata(app, id) },
+  { method: 'GET', path: 'instances/{id}', answer: (request, id) => request.byId(id) },
+  { method: 'GET', path: 'vips/{address}', answer: (request, address) => request.byAddress('vipAddress', address) },
+  { method: 'GET', path: 'svips/{address}', answer: (request, address) => request.byAddress('secureVipAddress', address) },
+]
+
+function fits(path: string, segments: readonly string[]): boolean {
+  const parts = path.split('/')
+  return parts.length === segments.length && parts.every((part, i) => part.startsWith('{') || part === segments[i])
+}
+
 class EurekaRequest {
   readonly #request: HttpFaceRequest
   readonly #caller: FaceCaller
@@ -69,87 +100,113 @@ class EurekaRequest {
 
   answer(): Promise<HttpFaceResponse> {
     const { method, path } = this.#request
-    const [kind, first, second, third, ...more] = path
+    const segments = path
       .replace(/^\/eureka(\/v2)?\//, '')
       .replace(/\/$/, '')
       .split('/')
       .map(decoded)
-    const isRead = method === 'GET' || method === 'HEAD'
-    if (more.length > 0) throw unknownPath()
-    if (kind === 'apps' && isRead && third === undefined) {
-      if (first === undefined || first === '') return this.#all()
-      if (first === 'delta' && second === undefined) return this.#delta()
-      return second === undefined ? this.#application(first) : this.#instance(first, second)
-    }
-    if (kind === 'apps' && first !== undefined && second === undefined && method === 'POST') return this.#register(first)
-    if (kind === 'apps' && first !== undefined && second !== undefined) {
-      if (third === undefined && method === 'PUT') return this.#heartbeat(first, second)
-      if (third === undefined && method === 'DELETE') return this.#remove(first, second)
-      if (third === 'status' && (method === 'PUT' || method === 'DELETE')) return this.#override(first, second, method === 'DELETE')
-      if (third === 'metadata' && method === 'PUT') return this.#metadata(first, second)
-    }
-    if (kind === 'instances' && first !== undefined && second === undefined && isRead) return this.#byId(first)
-    if ((kind === 'vips' || kind === 'svips') && first !== undefined && second === undefined && isRead)
-      return this.#byAddress(kind === 'vips' ? 'vipAddress' : 'secureVipAddress', first)
-    throw unknownPath()
+    if (segments.length === 2 && segments[1] === '') segments.pop()
+    const asked = method === 'HEAD' ? 'GET' : method
+    const operation = OPERATIONS.find(known => known.method === asked && fits(known.path, segments))
+    if (operation === undefined) throw unknownPath()
+    const [, first, second] = segments
+    return operation.answer(this, first!, second!)
   }
 
   // Reads
 
   async #listed(): Promise<{ readonly all: readonly Instance[]; readonly revision: number }> {
-    const directory = await this.#registrations.list()
-    return { all: directory.list(), revision: directory.revision }
+    return this.#registrations.list()
   }
 
-  async #all(): Promise<HttpFaceResponse> {
-    return this.#shown('applications', shownApplications((await this.#listed()).all))
+  async all(): Promise<HttpFaceResponse> {
+    return this.#applications((await this.#listed()).all)
   }
 
-  async #delta(): Promise<HttpFaceResponse> {
+  async delta(): Promise<HttpFaceResponse> {
     const { clock } = this.#caller
     const { all, revision } = await this.#listed()
     const known = marks.get(clock) ?? new DeltaMarks(clock)
     marks.set(clock, known)
     const since = known.since(revision)
     const recent = all.filter(instance => instance.revision > since)
-    return this.#shown('applications', shownApplications(all, recent, since))
+    return this.#applications(all, recent, since)
   }
 
-  async #application(app: string): Promise<HttpFaceResponse> {
+  async application(app: string): Promise<HttpFaceResponse> {
     const found = (await this.#listed()).all.filter(({ service }) => service.toUpperCase() === app.toUpperCase())
     if (found.length === 0) throw notFound()
-    return this.#shown('application', shownApplication(found))
+    const [application] = await this.#texts([found], 0)
+    const [before, after] = this.#isJson ? ['{"application":', '}'] : ['', '']
+    return this.#answered(`${before}${application}${after}`)
   }
 
-  async #instance(app: string, id: string): Promise<HttpFaceResponse> {
+  async instance(app: string, id: string): Promise<HttpFaceResponse> {
     const { all } = await this.#listed()
     const found = all.find(({ service, instance }) => service.toUpperCase() === app.toUpperCase() && instance === id)
     if (found === undefined) throw notFound()
     return this.#shown('instance', shownInstance(found))
   }
 
-  async #byId(id: string): Promise<HttpFaceResponse> {
+  async byId(id: string): Promise<HttpFaceResponse> {
     const found = (await this.#listed()).all.find(({ instance }) => instance === id)
     if (found === undefined) throw notFound()
     return this.#shown('instance', shownInstance(found))
   }
 
-  async #byAddress(field: 'vipAddress' | 'secureVipAddress', address: string): Promise<HttpFaceResponse> {
-    const found = (await this.#listed()).all.filter(instance => (recordOf(instance).texts[field] ?? '').split(',').includes(address))
+  async byAddress(field: 'vipAddress' | 'secureVipAddress', address: string): Promise<HttpFaceResponse> {
+    const { all } = await this.#listed()
+    const isFound = await mapInSlices(this.#caller, all, instance => (recordOf(instance).texts[field] ?? '').split(',').includes(address))
+    const found = all.filter((_, i) => isFound[i])
     if (found.length === 0) throw notFound()
-    return this.#shown('applications', shownApplications(found))
+    return this.#applications(found)
   }
 
   /** JSON where the client accepts it, as Eureka: otherwise XML. */
+  get #isJson(): boolean {
+    return (this.#request.header('accept') ?? '').includes('json')
+  }
+
+  #answered(body: string | AsyncIterable<string>): HttpFaceResponse {
+    return this.#isJson ? { status: 200, body } : { status: 200, type: 'application/xml', body }
+  }
+
   #shown(name: string, value: object): HttpFaceResponse {
-    const accept = this.#request.header('accept') ?? ''
-    if (accept.includes('json')) return { status: 200, body: JSON.stringify({ [name]: value }) }
-    return { status: 200, type: 'application/xml', body: toXml(name, value) }
+    return this.#answered(this.#isJson ? JSON.stringify({ [name]: value }) : toXml(name, value))
+  }
+
+  /** `all` counts for the hash, `shown` is listed. */
+  async #applications(all: readonly Instance[], shown: readonly Instance[] = all, since = 0): Promise<HttpFaceResponse> {
+    const hash = appsHashCode(await mapInSlices(this.#caller, all, statusShown))
+    const apps = await this.#texts(byApplication(shown), since)
+    if (this.#isJson) return this.#answered(joined(apps, `{"applications":{"versions__delta":"1","apps__hashcode":${JSON.stringify(hash)},"application":[`, ']}}'))
+    const head = `<applications>${toXml('versions__delta', '1')}${toXml('apps__hashcode', hash)}`
+    return this.#answered(joined(apps, head, '</applications>', ''))
+  }
+
+  /** Each application as text. */
+  async #texts(apps: readonly (readonly Instance[])[], since: number): Promise<readonly string[]> {
+    const texts: string[] = []
+    const action = since > 0 ? 'MODIFIED' : 'ADDED'
+    for (const instances of apps) {
+      const name = instances[0]!.service.toUpperCase()
+      const write = (instance: Instance) => {
+        const shown = shownInstance(instance, action)
+        return this.#isJson ? JSON.stringify(shown) : toXml('instance', shown)
+      }
+      const listed = await mapInSlices(this.#caller, instances, write)
+      texts.push(
+        this.#isJson
+          ? `{"name":${JSON.stringify(name)},"instance":[${listed.join(',')}]}`
+          : `<application>${toXml('name', name)}${listed.join('')}</application>`,
+      )
+    }
+    return texts
   }
 
   // Writes
 
-  async #register(app: string): Promise<HttpFaceResponse> {
+  async register(app: string): Promise<HttpFaceResponse> {
     mustBeName(app)
     const fields = await this.#fields()
     const id = typeof fields.instanceId === 'string' && fields.instanceId !== '' ? fields.instanceId : String(fields.hostName ?? '')
@@ -194,7 +251,7 @@ class EurekaRequest {
     return found
   }
 
-  async #heartbeat(app: string, id: string): Promise<HttpFaceResponse> {
+  async heartbeat(app: string, id: string): Promise<HttpFaceResponse> {
     const found = await this.#find(app, id)
     const dirty = Number(this.#request.query.get('lastDirtyTimestamp') ?? 0)
     // The instance has changed since it was registered here, and must say how.
@@ -203,12 +260,12 @@ class EurekaRequest {
     return DONE
   }
 
-  async #remove(app: string, id: string): Promise<HttpFaceResponse> {
+  async remove(app: string, id: string): Promise<HttpFaceResponse> {
     await this.#registrations.remove(await this.#find(app, id))
     return DONE
   }
 
-  async #override(app: string, id: string, isOver: boolean): Promise<HttpFaceResponse> {
+  async override(app: string, id: string, isOver: boolean): Promise<HttpFaceResponse> {
     const found = await this.#find(app, id)
     const { query } = this.#request
     const value = query.get('value')
@@ -224,7 +281,7 @@ class EurekaRequest {
     return DONE
   }
 
-  async #metadata(app: string, id: string): Promise<HttpFaceResponse> {
+  async metadata(app: string, id: string): Promise<HttpFaceResponse> {
     const found = await this.#find(app, id)
     const { instance } = found
     const metadata = { ...metadataOf(instance), ...Object.fromEntries(this.#request.query) }

@@ -3,12 +3,12 @@ import type { Face, FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../fac
 import { DOCUMENTS, namespaceObject } from './discovery.ts'
 import { isNamespace } from './lease-object.ts'
 import { LeaseObjects } from './lease-objects.ts'
-import { answerLeases } from './lease-routes.ts'
+import { answerLeases, LEASE_OPERATIONS } from './lease-routes.ts'
 import { type AnswerForm, AS_JSON, answerForm, answerObject } from './negotiation.ts'
 import { OPENAPI_DOCUMENTS } from './openapi.ts'
 import { failureOf, GROUP, methodNotAllowed, noSuchPath, StatusFailure, toldFailure } from './status.ts'
 
-/** Objects that there may be, and their bytes, unless a policy for `kubernetes` says otherwise. A list of all of them is made in one turn of the event loop. */
+/** Objects that there may be, and their bytes, unless a policy for `kubernetes` says otherwise. */
 const MAX_OBJECTS = 25_000
 const MAX_BYTES = 64 << 20
 
@@ -18,6 +18,12 @@ export function kubernetesFace(): Face {
     rules: { freeEntries: MAX_OBJECTS, freeBytes: MAX_BYTES },
     http: {
       paths: ['/api', '/api/', '/apis', '/apis/', '/version', '/version/', '/openapi/v2', '/openapi/v3', '/openapi/v3/'],
+      operations: [
+        ...LEASE_OPERATIONS,
+        'GET /api/v1/namespaces',
+        'GET /api/v1/namespaces/{name}',
+        ...[DOCUMENTS, OPENAPI_DOCUMENTS].flatMap(documents => Object.keys(documents).map(path => `GET ${path}`)),
+      ],
       answer,
       failure({ code, message }) {
         const failure = failureOf(code, message)
@@ -96,7 +102,8 @@ async function namespaces(request: HttpFaceRequest, caller: FaceCaller, name: st
     return answerObject(request, 200, namespaceObject(name), form)
   }
   const { items, revision } = await new LeaseObjects(caller).list(undefined)
-  const names = new Set(['default', ...items.map(({ metadata }) => metadata.namespace!)])
+  const names = new Set(['default'])
+  for (const { metadata } of items) names.add(metadata.namespace!)
   return answerObject(
     request,
     200,

@@ -36,6 +36,7 @@ import { propose } from '../../lessor/propose.ts'
 import type { EntryView, LeaseView, ReadOptions } from '../../lessor.ts'
 import { sentenceOf } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
+import { mapInSlices } from '../slices.ts'
 import {
   isSameSpec,
   type KubeLease,
@@ -106,7 +107,13 @@ export class LeaseObjects {
   async list(namespace: string | undefined, { consistent = true, atLeast = 0 } = {}): Promise<FoundLeases> {
     const prefix = namespace === undefined ? PREFIX : `${PREFIX}/${namespace}`
     const { revision, value } = await this.#caller.lessor.read<'entries'>({ kind: 'entries', prefix }, this.#asNewAs(consistent, atLeast))
-    return { revision, items: value.flatMap(entry => objectOf(entry).lease ?? []) }
+    const read = await mapInSlices(
+      this.#caller,
+      value,
+      entry => objectOf(entry).lease,
+      entry => entry.value.length,
+    )
+    return { revision, items: read.filter(lease => lease !== undefined) }
   }
 
   #asNewAs(consistent: boolean, atLeast: number): ReadOptions {

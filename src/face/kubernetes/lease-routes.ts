@@ -1,6 +1,7 @@
 /** The requests about Leases: list, watch, get, create, update, patch and delete, as the API server of Kubernetes answers them. */
 import type { Clock } from '../../clock.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { mapInSlices } from '../slices.ts'
 import {
   API_VERSION,
   checkLease,
@@ -17,6 +18,7 @@ import {
 } from './lease-object.ts'
 import { type FoundLease, type FoundLeases, LeaseObjects } from './lease-objects.ts'
 import { watchLeases } from './lease-watch.ts'
+import { answerList, ListPage, revisionOf } from './list-answer.ts'
 import { type AnswerForm, answerForm, answerObject, JSON_TYPE, mediaType, PROTOBUF_TYPE, parseJson, readBody } from './negotiation.ts'
 import { jsonPatch, mergePatch } from './patch.ts'
 import type { JsonObject } from './protobuf.ts'
@@ -36,7 +38,7 @@ import {
   RESOURCE,
   unsupportedType,
 } from './status.ts'
-import { leaseTable, partialLease } from './table.ts'
+import { leaseTable, partialLease, tableRow } from './table.ts'
 import { secondTime } from './time-text.ts'
 
 /** A patch without a resourceVersion is tried again this many times after another write. */
@@ -52,31 +54,47 @@ export interface LeaseTarget {
   readonly name: string | undefined
 }
 
+type Answer = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
+
+/** What is answered for all namespaces, for the Leases of one, and for one Lease, by method. `WATCH` is a GET with `watch`. */
+const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, Answer>> } = {
+  all: {
+    GET: routes => routes.list(undefined),
+    WATCH: (routes, target) => routes.watch(target),
+  },
+  namespace: {
+    GET: (routes, { namespace }) => routes.list(namespace),
+    WATCH: (routes, target) => routes.watch(target),
+    POST: (routes, { namespace }) => routes.create(namespace),
+    DELETE: (routes, { namespace }) => routes.removeAll(namespace),
+  },
+  object: {
+    GET: (routes, object) => routes.get(object),
+    WATCH: (routes, target) => routes.watch(target),
+    PUT: (routes, object) => routes.update(object),
+    PATCH: (routes, object) => routes.patch(object),
+    DELETE: (routes, object) => routes.remove(object),
+  },
+}
+const PATHS = {
+  all: `/apis/${API_VERSION}/leases`,
+  namespace: `/apis/${API_VERSION}/namespaces/{namespace}/leases`,
+  object: `/apis/${API_VERSION}/namespaces/{namespace}/leases/{name}`,
+} as const
+
+export const LEASE_OPERATIONS: readonly string[] = (['all', 'namespace', 'object'] as const).flatMap(of =>
+  Object.keys(ANSWERS[of]).map(method => (method === 'WATCH' ? `GET ${PATHS[of]}?watch=true` : `${method} ${PATHS[of]}`)),
+)
+
 export async function answerLeases(request: HttpFaceRequest, caller: FaceCaller, target: LeaseTarget): Promise<HttpFaceResponse> {
   const { namespace, name } = target
   if (namespace !== undefined && !isNamespace(namespace)) throw noSuchPath()
   const routes = new LeaseRoutes(request, caller)
-  const isWatch = flag(request.query, 'watch')
-  if (name === undefined) {
-    if (request.method === 'GET') return isWatch ? routes.watch(target) : routes.list(namespace)
-    if (request.method === 'POST' && namespace !== undefined) return routes.create(namespace)
-    if (request.method === 'DELETE' && namespace !== undefined) return routes.removeAll(namespace)
-    throw methodNotAllowed()
-  }
-  if (!isObjectName(name)) throw notFound(name.slice(0, 64))
-  const object = { namespace: namespace!, name }
-  switch (request.method) {
-    case 'GET':
-      return isWatch ? routes.watch(target) : routes.get(object)
-    case 'PUT':
-      return routes.update(object)
-    case 'PATCH':
-      return routes.patch(object)
-    case 'DELETE':
-      return routes.remove(object)
-    default:
-      throw methodNotAllowed()
-  }
+  if (name !== undefined && !isObjectName(name)) throw notFound(name.slice(0, 64))
+  const answers = ANSWERS[namespace === undefined ? 'all' : name === undefined ? 'namespace' : 'object']
+  const method = request.method === 'GET' && flag(request.query, 'watch') ? 'WATCH' : request.method
+  if (!Object.hasOwn(answers, method)) throw methodNotAllowed()
+  return answers[method]!(routes, { namespace: namespace!, name: name! })
 }
 
 function flag(query: URLSearchParams, name: string): boolean {
@@ -110,18 +128,24 @@ class LeaseRoutes {
     const page = new ListPage(this.#query)
     const found = await this.#find(namespace, page)
     const selector = this.#selector()
-    const items = found.items.filter(lease => selector.matches(lease))
-    const { part, metadata } = page.of(items, found.revision)
+    const { part, metadata } = page.of(await this.#matching(found.items, selector), found.revision)
     const { as } = this.#form
-    if (as === 'Table') return this.#answerAs(200, leaseTable(part, { wall: this.#caller.clock.wall(), include: this.#include, metadata }))
+    if (as === 'Table') {
+      const options = { wall: this.#caller.clock.wall(), include: this.#include, metadata }
+      return this.#answerList(leaseTable([], options), part, lease => tableRow(lease, options))
+    }
     if (as === 'PartialObjectMetadata')
-      return this.#answerAs(200, {
-        kind: 'PartialObjectMetadataList',
-        apiVersion: 'meta.k8s.io/v1',
-        metadata,
-        items: part.map(partialLease),
-      })
-    return this.#answerAs(200, { kind: 'LeaseList', apiVersion: API_VERSION, metadata, items: part })
+      return this.#answerList({ kind: 'PartialObjectMetadataList', apiVersion: 'meta.k8s.io/v1', metadata, items: [] }, part, partialLease)
+    return this.#answerList({ kind: 'LeaseList', apiVersion: API_VERSION, metadata, items: [] }, part)
+  }
+
+  async #matching(items: readonly KubeLease[], selector: LeaseSelector): Promise<readonly KubeLease[]> {
+    const isMatch = await mapInSlices(this.#caller, items, lease => selector.matches(lease))
+    return items.filter((_, i) => isMatch[i])
+  }
+
+  #answerList(head: object, items: readonly KubeLease[], shown?: (lease: KubeLease) => object): Promise<HttpFaceResponse> {
+    return answerList(this.#request, this.#caller, this.#form, { head, items, shown, headers: this.#headers })
   }
 
   async #find(namespace: string | undefined, page: ListPage): Promise<FoundLeases> {
@@ -171,12 +195,12 @@ class LeaseRoutes {
     const wantsInitial = sends === null ? from === 0 : flag(query, 'sendInitialEvents')
     const needsState = wantsInitial || selector.varies || from === 0
     const state = needsState ? await this.#objects.list(namespace, { consistent: asked === '', atLeast: from }) : undefined
-    const matching = state?.items.filter(lease => selector.matches(lease)) ?? []
+    const matching = state === undefined ? [] : await this.#matching(state.items, selector)
     // What was written after `from` may have matched before: then the client is told once that it does not.
     const maybe =
       wantsInitial || !selector.varies
         ? matching
-        : state!.items.filter(lease => selector.matches(lease) || Number(lease.metadata.resourceVersion) > from)
+        : [...new Set([...matching, ...state!.items.filter(lease => Number(lease.metadata.resourceVersion) > from)])]
     const after = wantsInitial || from === 0 ? state!.revision : from
     const seconds = Number(query.get('timeoutSeconds') ?? 0)
     const form = this.#form
@@ -306,7 +330,7 @@ class LeaseRoutes {
     const { dryRun } = await this.#deleteOptions()
     const selector = this.#selector()
     const { items, revision } = await this.#objects.list(namespace)
-    const chosen = items.filter(lease => selector.matches(lease))
+    const chosen = await this.#matching(items, selector)
     if (!dryRun)
       for (const lease of chosen) {
         this.#caller.signal.throwIfAborted()
@@ -314,12 +338,7 @@ class LeaseRoutes {
         const before = await this.#objects.find(name)
         if (before.lease !== undefined) await this.#delete(name, before)
       }
-    return this.#answerAs(200, {
-      kind: 'LeaseList',
-      apiVersion: API_VERSION,
-      metadata: { resourceVersion: String(revision) },
-      items: chosen,
-    })
+    return this.#answerList({ kind: 'LeaseList', apiVersion: API_VERSION, metadata: { resourceVersion: String(revision) }, items: [] }, chosen)
   }
 
   /** An object with finalizers is only marked: the write that takes the last one away deletes it. */
@@ -375,55 +394,13 @@ class LeaseRoutes {
   }
 
   #answerAs(status: number, object: object): Promise<HttpFaceResponse> {
+    return answerObject(this.#request, status, object, this.#form, this.#headers)
+  }
+
+  get #headers(): Readonly<Record<string, string>> {
     const warnings = this.#warnings.map(text => `299 - ${JSON.stringify(text.replaceAll(/[^\x20-\x7e]/g, '?'))}`)
-    return answerObject(this.#request, status, object, this.#form, warnings.length > 0 ? { Warning: warnings.join(', ') } : {})
+    return warnings.length > 0 ? { Warning: warnings.join(', ') } : {}
   }
-}
-
-/** Which part of a list the client wants. */
-class ListPage {
-  readonly #limit: number
-  readonly #first: number | undefined
-  /** The key of the last object of the page before. */
-  readonly after: string | undefined
-
-  constructor(query: URLSearchParams) {
-    const limit = Number(query.get('limit') ?? 0)
-    if (!Number.isSafeInteger(limit) || limit < 0) throw badRequest('limit must be a whole number')
-    this.#limit = limit
-    const token = query.get('continue') ?? ''
-    if (token === '') return
-    const [, first, after] = /^(\d{1,16}) ([\x21-\x7e]{1,400})$/.exec(Buffer.from(token, 'base64url').toString('latin1')) ?? []
-    if (first === undefined) throw badRequest('continue key is not valid: list again without it')
-    this.#first = Number(first)
-    this.after = after!
-  }
-
-  /**
-   * The page of these objects, which are sorted. Later pages are of a newer state, and all of them have the resourceVersion of the first: a watch from there
-   * on brings every change since, so that a client that lists and then watches misses nothing.
-   */
-  of(items: readonly KubeLease[], revision: number): { readonly part: readonly KubeLease[]; readonly metadata: JsonObject } {
-    const { after } = this
-    const rest = after === undefined ? items : items.filter(lease => keyOf(lease.metadata as ObjectName) > after)
-    const first = this.#first ?? revision
-    const part = this.#limit === 0 ? rest : rest.slice(0, this.#limit)
-    const left = rest.length - part.length
-    const last = part.at(-1)
-    const metadata: JsonObject = { resourceVersion: String(first) }
-    if (left > 0 && last !== undefined) {
-      metadata.continue = Buffer.from(`${first} ${keyOf(last.metadata as ObjectName)}`).toString('base64url')
-      metadata.remainingItemCount = left
-    }
-    return { part, metadata }
-  }
-}
-
-function revisionOf(text: string | null): number {
-  if (text === null || text === '') return 0
-  if (!/^\d{1,16}$/.test(text) || !Number.isSafeInteger(Number(text)))
-    throw badRequest(`Invalid value: ${JSON.stringify(text.slice(0, 32))}: resourceVersion must be a number`)
-  return Number(text)
 }
 
 /** The object in its canonical form, checked. Its fields were read before, and changed only by this server. */

@@ -59,16 +59,21 @@ export async function watchLeases(caller: FaceCaller, request: WatchRequest): Pr
 }
 
 async function* stream(
-  { clock, lessor }: FaceCaller,
+  caller: FaceCaller,
   request: WatchRequest,
   feed: RevisionFeed,
   stop: AbortController,
   unlink: () => void,
 ): AsyncGenerator<Uint8Array, void, void> {
+  const { clock, lessor } = caller
   const cancel = clock.after(request.timeout, () => stop.abort())
   const writer = new EventWriter(request, clock)
   try {
-    for (const lease of request.initial?.items ?? []) if (writer.add('ADDED', lease)) yield writer.take()
+    for (const lease of request.initial?.items ?? []) {
+      if (!writer.add('ADDED', lease)) continue
+      yield writer.take()
+      await caller.nextTurn?.()
+    }
     if (request.marksInitial) writer.bookmark(request.after, true)
     if (writer.ready) yield writer.take()
     const translator = new EventTranslator(request)

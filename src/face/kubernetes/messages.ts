@@ -103,8 +103,21 @@ export function hasProtobuf(kind: string): boolean {
 
 /** An object with `kind` and `apiVersion`, in its envelope. */
 export function encodeObject(object: Readonly<JsonObject>): Buffer {
+  return enveloped(object, encodeMessage(TABLES[(object as { kind: string }).kind]!, object))
+}
+
+/** An item of a list of this kind. The bytes of a list are those of its head and its items, one after another. */
+export function encodeItem(kind: string, item: object): Buffer {
+  return encodeMessage(TABLES[kind]!, { items: [item] })
+}
+
+/** A list with these items, in its envelope. */
+export function encodeList(head: Readonly<JsonObject>, items: readonly Buffer[]): Buffer {
+  return enveloped(head, Buffer.concat([encodeMessage(TABLES[(head as { kind: string }).kind]!, head), ...items]))
+}
+
+function enveloped(object: Readonly<JsonObject>, raw: Buffer): Buffer {
   const { kind, apiVersion } = object as { kind: string; apiVersion: string }
-  const raw = encodeMessage(TABLES[kind]!, object)
   return Buffer.concat([MAGIC, encodeMessage(UNKNOWN, { typeMeta: { apiVersion, kind }, raw, contentEncoding: '', contentType: '' })])
 }
 

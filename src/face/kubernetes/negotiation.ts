@@ -112,8 +112,23 @@ export async function answerObject(
   const { kind } = object as { readonly kind: string }
   const binary = type === PROTOBUF_TYPE && hasProtobuf(kind)
   const body = binary ? encodeObject(object as JsonObject) : JSON.stringify(object)
-  const answer = { status, type: binary ? PROTOBUF_TYPE : JSON_TYPE, headers }
-  if (body.length < GZIP_FROM || !/\bgzip\b/.test(request.header('accept-encoding') ?? '')) return { ...answer, body }
+  return answerBody(request, status, body, binary ? PROTOBUF_TYPE : JSON_TYPE, headers)
+}
+
+export function wantsGzip(request: HttpFaceRequest): boolean {
+  return /\bgzip\b/.test(request.header('accept-encoding') ?? '')
+}
+
+/** A body that is ready, compressed if that is worth it. */
+export async function answerBody(
+  request: HttpFaceRequest,
+  status: number,
+  body: string | Uint8Array,
+  type: AnswerForm['type'],
+  headers: Readonly<Record<string, string>>,
+): Promise<HttpFaceResponse> {
+  const answer = { status, type, headers }
+  if (body.length < GZIP_FROM || !wantsGzip(request)) return { ...answer, body }
   const bytes = await compressed(body, { level: 1 })
   return { ...answer, headers: { ...headers, 'Content-Encoding': 'gzip', Vary: 'Accept-Encoding' }, body: bytes }
 }

@@ -23,16 +23,21 @@ const COLUMNS = [
   { name: 'Age', type: 'string', format: '', description: 'CreationTimestamp is the time when this object was created.', priority: 0 },
 ]
 
-export function leaseTable(leases: readonly KubeLease[], { wall, include, metadata, columns = true }: TableOptions): object {
+export function leaseTable(leases: readonly KubeLease[], options: TableOptions): object {
+  const { metadata, columns = true } = options
   return {
     kind: 'Table',
     apiVersion: 'meta.k8s.io/v1',
     metadata,
     columnDefinitions: columns ? COLUMNS : null,
-    rows: leases.map(lease => ({
-      cells: [lease.metadata.name ?? '', lease.spec.holderIdentity ?? '', ageText(lease.metadata.creationTimestamp, wall)],
-      ...(include !== 'None' && { object: include === 'Object' ? lease : partialLease(lease) }),
-    })),
+    rows: leases.map(lease => tableRow(lease, options)),
+  }
+}
+
+export function tableRow(lease: KubeLease, { wall, include }: Pick<TableOptions, 'wall' | 'include'>): object {
+  return {
+    cells: [lease.metadata.name ?? '', lease.spec.holderIdentity ?? '', ageText(lease.metadata.creationTimestamp, wall)],
+    ...(include !== 'None' && { object: include === 'Object' ? lease : partialLease(lease) }),
   }
 }
 

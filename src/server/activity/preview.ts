@@ -8,6 +8,8 @@ import type { GuardedLessor } from '../guarded-lessor.ts'
 
 /** Leases that are looked at. */
 const MAX_LEASES = 2_000
+/** Names whose queues are looked at in one slice. */
+const NAMES_IN_SLICE = 100
 /** Items of each list in the answer. */
 const MAX_SHOWN = 50
 
@@ -75,7 +77,7 @@ async function targetsOf(
   { lease, holder, prefix, resource }: PreviewedAction,
 ): Promise<LeaseView[]> {
   if (resource !== undefined) {
-    const { value } = await guarded.read<'resource'>(caller, { kind: 'resource', resource })
+    const { value } = await guarded.read<'resource'>(caller, { kind: 'resource', resource, waiters: 0 })
     return leasesOf(guarded, caller, new Set(value.grants.filter(({ status }) => status !== 'frozen').map(grant => grant.lease)))
   }
   if (lease !== undefined) return leasesOf(guarded, caller, new Set([lease]))
@@ -127,8 +129,9 @@ async function nextHolders(guarded: GuardedLessor, caller: Caller, ending: reado
   const ended = new Set(ending.map(({ lease }) => lease))
   const names = new Set(ending.flatMap(({ grants }) => grants.map(({ resource }) => resource)))
   const next: { readonly resource: string; readonly lease: number; readonly holder: string }[] = []
-  for (const resource of [...names].slice(0, MAX_LEASES)) {
-    const { value } = await guarded.read<'resource'>(caller, { kind: 'resource', resource })
+  for (const [i, resource] of [...names].slice(0, MAX_LEASES).entries()) {
+    if (i % NAMES_IN_SLICE === NAMES_IN_SLICE - 1) await guarded.nextTurn(caller)
+    const { value } = await guarded.read<'resource'>(caller, { kind: 'resource', resource, waiters: MAX_LEASES })
     const first = value.queue.find(({ lease }) => !ended.has(lease))
     if (first !== undefined) next.push({ resource, lease: first.lease, holder: first.holder })
   }

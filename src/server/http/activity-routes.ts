@@ -65,7 +65,7 @@ async function overview(context: RouteContext<unknown, Static<typeof Reading>>) 
   const { leases = 0, waiting = 0, suspect = 0, frozen = 0 } = summary
   const contended = await Promise.all(
     activity.waits.mostContended(visible, MAX_WAITS).map(async found => {
-      const { value } = await lessor.read<'resource'>({ kind: 'resource', resource: found.resource })
+      const { value } = await lessor.read<'resource'>({ kind: 'resource', resource: found.resource, waiters: 0, holders: 1 })
       return { ...found, ...(value.grants[0] !== undefined && { holder: value.grants[0].holder }) }
     }),
   )
@@ -117,7 +117,7 @@ async function state({ guarded, caller, clock, closing }: RouteContext) {
 async function episodes(context: RouteContext<unknown, Static<typeof Reading>>) {
   const { guarded, caller } = context
   const resource = mustBeName(context.name)
-  const { value: now } = await guarded.read<'resource'>(caller, { kind: 'resource', resource }, readOptions(context))
+  const { value: now } = await guarded.read<'resource'>(caller, { kind: 'resource', resource, waiters: 0 }, readOptions(context))
   const { value: past } = await guarded.read<'history'>(caller, { kind: 'history', resource }, readOptions(context))
   const held: readonly (GrantView | PastGrant)[] = [...past, ...now.grants]
   const { waits } = await activityOf(context)

@@ -12,6 +12,7 @@ import {
 } from '../../face/face.ts'
 import type { Caller } from '../access-control.ts'
 import { callerLessor } from '../caller-lessor.ts'
+import type { GuardedLessor } from '../guarded-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
 import { failureResponse, isInternalError } from './failure.ts'
 import type { HttpRequest, HttpResponse } from './route.ts'
@@ -112,6 +113,8 @@ class RequestCaller implements FaceCaller {
   readonly clock: Clock
   readonly names: FaceNames
   readonly #request: HttpRequest
+  readonly #caller: Caller
+  readonly #guarded: GuardedLessor
   #gone: AbortSignal | undefined
 
   constructor({ guarded, clock, faceNames = SAME_NAMES }: ListenerContext, request: HttpRequest, caller: Caller) {
@@ -122,6 +125,12 @@ class RequestCaller implements FaceCaller {
     this.clock = clock
     this.names = faceNames
     this.#request = request
+    this.#caller = caller
+    this.#guarded = guarded
+  }
+
+  nextTurn(): Promise<void> | undefined {
+    return this.#guarded.nextTurn(this.#caller)
   }
 
   // Most requests never wait for anything, and listening costs more than their answer.

@@ -76,7 +76,7 @@ const entries: readonly Route[] = [
       const query = { kind: 'entries', prefix: mustBePrefix(prefix), limit } as const
       const changed = await whenChanged(context, prefix)
       const view = await context.guarded.read<'entries'>(context.caller, query, { ...readOptions(context), ...changed })
-      return list('entries', view.value, view)
+      return list(context, 'entries', view)
     },
   }),
   route({

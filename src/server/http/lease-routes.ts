@@ -262,11 +262,7 @@ export const leaseRoutes: readonly Route[] = [
       if (prefix !== undefined) mustBePrefix(prefix)
       const query = { kind: 'leases', limit, ...defined({ holder, prefix }) } as const
       const view = await context.guarded.read<'leases'>(context.caller, query, listOptions(context))
-      return list(
-        'leases',
-        view.value.map(lease => leaseJson(context, lease)),
-        view,
-      )
+      return list(context, 'leases', view, lease => leaseJson(context, lease))
     },
   }),
 ]

@@ -86,7 +86,7 @@ export const lessorRoutes: readonly Route[] = [
       const { query, consistent, atLeast } = context.body
       const options = { ...readOptions({ ...context, query: {} }), ...defined({ consistent, atLeast }) }
       const view = await context.guarded.read(context.caller, checkNames(query as Query) as never, options)
-      return Array.isArray(view.value) ? list('value', view.value, view) : json(200, view, view.revision)
+      return Array.isArray(view.value) ? list(context, 'value', { ...view, value: view.value }) : json(200, view, view.revision)
     },
   }),
   route({

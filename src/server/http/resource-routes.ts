@@ -34,11 +34,7 @@ export const resourceRoutes: readonly Route[] = [
       const query = { kind: 'resources', prefix: mustBePrefix(prefix), limit } as const
       const changed = await whenChanged(context, prefix)
       const view = await context.guarded.read<'resources'>(context.caller, query, { ...listOptions(context), ...changed })
-      return list(
-        'resources',
-        view.value.map(resource => toJson(context.clock, resource)),
-        view,
-      )
+      return list(context, 'resources', view, resource => toJson(context.clock, resource))
     },
   }),
   route({

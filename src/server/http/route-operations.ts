@@ -49,14 +49,19 @@ export function listOptions(
   return { ...readOptions(context), signal: context.request.gone() }
 }
 
-/** A list under its name, with its revision. */
-export function list(name: string, items: readonly object[], { revision, more }: Pick<View, 'revision' | 'more'>): HttpResponse {
+/** A list under its name, with its revision. `shown`: what is written of an item. A long list is written in pieces. */
+export function list<T extends object>(
+  { guarded, caller }: RouteContext,
+  name: string,
+  { revision, more, value: items }: Pick<View, 'revision' | 'more'> & { readonly value: readonly T[] },
+  shown: (item: T) => object = item => item,
+): HttpResponse {
   const rest = { revision, ...(more && { more }) }
-  if (fitsOnePiece(items)) return json(200, { [name]: items, ...rest }, revision)
+  if (fitsOnePiece(items)) return json(200, { [name]: items.map(shown), ...rest }, revision)
   return {
     status: 200,
     headers: { 'Leasehold-Revision': String(revision) },
-    body: jsonPieces(name, items, rest),
+    body: jsonPieces(name, items, rest, { shown, turn: () => guarded.nextTurn(caller) }),
     heldBytes: items.length * ITEM_BYTES,
   }
 }

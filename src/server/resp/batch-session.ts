@@ -187,7 +187,7 @@ export class BatchSession {
       list = LISTS.has(query.kind)
       this.#listing ||= list
       const view = await host.context.guarded.read(caller, query, { consistent, atLeast, signal })
-      this.#send({ kind: 'view', id, view, json: await toJson(view) })
+      this.#send({ kind: 'view', id, view, json: await toJson(view, () => host.context.guarded.nextTurn(caller)) })
     } catch (error) {
       this.#send({ kind: 'failed', id, error: asLeaseError(error) })
     }
@@ -284,9 +284,9 @@ export class BatchSession {
   }
 }
 
-async function toJson({ value, ...rest }: View): Promise<string> {
+async function toJson({ value, ...rest }: View, turn: () => Promise<void> | undefined): Promise<string> {
   if (!Array.isArray(value) || fitsOnePiece(value)) return JSON.stringify({ value, ...rest })
   let text = ''
-  for await (const piece of jsonPieces('value', value, rest)) text += piece
+  for await (const piece of jsonPieces('value', value as readonly object[], rest, { shown: item => item, turn })) text += piece
   return text
 }

@@ -26,7 +26,10 @@ export function faceCommand({ run, keys, waits, ...command }: RespFaceCommand): 
       const { guarded, clock, faceNames: names = SAME_NAMES } = host.context
       const words: string[] = []
       for (let i = 1; i < args.count; i++) words.push(text(session, i, 'an argument'))
-      const asked = { lessor: callerLessor(guarded, caller), key: caller.key, holder: session.holder, clock, names, signal: session.queue }
+      const asked = {
+        ...{ lessor: callerLessor(guarded, caller), key: caller.key, holder: session.holder, clock, names, signal: session.queue },
+        nextTurn: () => guarded.nextTurn(caller),
+      }
       const work = () => answerOf(() => run(words, asked))
       const reply = KeyOrder.of(session).begin(keys?.(words) ?? [], work)
       if (waits) session.replyBlocking(reply, writeReply)

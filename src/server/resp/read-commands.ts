@@ -2,6 +2,7 @@
 import { LeaseError } from '../../errors.ts'
 import type { Query } from '../../lessor.ts'
 import { whyBadName, whyBadPrefix } from '../../wording.ts'
+import { RespWriter } from '../../wire/resp/writer.ts'
 import { withExpiry } from '../expiry.ts'
 import { MAX_LISTED } from '../guarded-lessor.ts'
 import { invalid, type RespCommand, readOptions, text, whole } from './command.ts'
@@ -172,10 +173,35 @@ function list<K extends 'leases' | 'resources' | 'entries'>(
       )
     return view
   })
-  session.replyBlocking(view, (to, { value }) =>
+  const encoded = view.then(({ value }) => encodedList(session, value))
+  session.replyBlocking(encoded, (to, { protocol, bytes, items }) => {
+    if (to.protocol === protocol) return to.append(bytes)
+    // A command before it has changed the protocol meanwhile.
     writeValue(
       to,
-      value.map(item => shown(session, item)),
-    ),
-  )
+      items.map(item => shown(session, item)),
+    )
+  })
+}
+
+/** Items of a list that are encoded in one slice. */
+const ENCODED = 100
+
+interface EncodedList {
+  readonly protocol: 2 | 3
+  readonly bytes: Uint8Array
+  readonly items: readonly object[]
+}
+
+/** A long list is encoded in slices, before its reply is due. */
+async function encodedList(session: RespSession, items: readonly object[]): Promise<EncodedList> {
+  const writer = new RespWriter()
+  const { protocol } = session
+  writer.protocol = protocol
+  writer.array(items.length)
+  for (const [i, item] of items.entries()) {
+    if (i > 0 && i % ENCODED === 0) await session.turns.later()
+    writeValue(writer, shown(session, item))
+  }
+  return { protocol, bytes: writer.taken(), items }
 }

@@ -36,6 +36,11 @@ export class SessionTurns {
     return false
   }
 
+  /** Resolves in a later turn of the connection's caller: what takes long is done in slices. */
+  later(): Promise<void> | undefined {
+    return this.#turns.next(this.#party)
+  }
+
   /** Undefined if the connection may go on now. Otherwise resolves in its turn. */
   next(): Promise<void> | undefined {
     return this.#turns.turn(this.#party)

@@ -97,6 +97,13 @@ export class RespWriter {
     this.#lineEnd()
   }
 
+  /** Writes what another writer of the same protocol has encoded. */
+  append(encoded: Uint8Array): void {
+    if (this.length + encoded.length > this.#bytes.length) this.#grow(encoded.length)
+    this.#bytes.set(encoded, this.length)
+    this.length += encoded.length
+  }
+
   bulk(bytes: Uint8Array): void {
     if (this.length + bytes.length + 32 > this.#bytes.length) this.#grow(bytes.length + 32)
     this.integer(bytes.length, DOLLAR)

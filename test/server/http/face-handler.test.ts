@@ -18,6 +18,7 @@ function bytesFace(more: Partial<HttpFace> = {}): Face {
     rules: { freeEntries: 10 },
     http: {
       paths: ['/foreign/', '/foreign-version'],
+      operations: [],
       async answer(request, { lessor, holder }) {
         const { method, path, query } = request
         if (path === '/foreign/fails') throw new LeaseError('INVALID', 'this path fails')
