@@ -8,6 +8,7 @@ import { LeaseError } from '../errors.ts'
 import { marginOf } from '../holder/validity.ts'
 import { LoopPulse, WorkerHeartbeat, type WorkerMessage } from '../holder/worker-heartbeat.ts'
 import type { LeasesOptions } from '../leases.ts'
+import type { Via } from './url.ts'
 
 /**
  * How long an exiting process waits for the thread to exit, in ms. The thread exits between two calls of SQLite. A thread that Node stops inside one returns
@@ -18,6 +19,7 @@ const EXIT_TIMEOUT = 10_000
 export interface ThreadData {
   readonly url: string
   readonly apiKey: string | undefined
+  readonly via: Via
   readonly pulse: SharedArrayBuffer
   /** The thread stores a 1 here when it exits. */
   readonly exited: SharedArrayBuffer
@@ -28,9 +30,9 @@ export interface ThreadData {
 /** Resolves when the thread has opened `url`. */
 export async function startWorkerHeartbeat(
   url: string,
-  options: LeasesOptions & { readonly apiKey?: string | undefined },
+  options: LeasesOptions & { readonly apiKey?: string | undefined; readonly via?: Via },
 ): Promise<WorkerHeartbeat> {
-  const { clock = systemClock, apiKey } = options
+  const { clock = systemClock, apiKey, via } = options
   if (/^memory:/i.test(url))
     throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot renew leases in ${url}: threads do not share that memory`)
   if (clock !== systemClock)
@@ -38,7 +40,7 @@ export async function startWorkerHeartbeat(
   const maxStall = milliseconds(options.maxStall ?? '10s', 'maxStall')
   const pulse = new LoopPulse()
   const exited = new Int32Array(new SharedArrayBuffer(4))
-  const data: ThreadData = { url, apiKey, pulse: pulse.memory, exited: exited.buffer, margin: marginOf(options), maxStall }
+  const data: ThreadData = { url, apiKey, via, pulse: pulse.memory, exited: exited.buffer, margin: marginOf(options), maxStall }
   const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
   worker.once(
     'exit',
