@@ -88,12 +88,20 @@ export class ServerAnnouncement implements AsyncDisposable {
       this.#cancelTimer = this.#clock.after(ANNOUNCE_AGAIN, () => void (this.#writing = this.#write()))
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  /** Stops without a word, as a process that is killed: the announcement ends by itself. */
+  async stop(): Promise<void> {
     this.#over = true
     this.#cancelTimer?.()
     await this.#writing
-    await this.#announcements.take(this.#name).catch(() => {}) // it ends by itself
     await this.#announcements[Symbol.asyncDispose]()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#over) return
+    this.#over = true
+    await this.#writing
+    await this.#announcements.take(this.#name).catch(() => {}) // it ends by itself
+    await this.stop()
   }
 }
 

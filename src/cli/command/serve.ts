@@ -246,7 +246,7 @@ export async function serveUntilStopped(
   }
 
   async function serveOnce(): Promise<unknown> {
-    const { store, replica, owned, url } = await attributeErrors(settings, () => openFollowingMoves(viaOf(settings.url).url, options.shared !== true))
+    const { store, replica, owned, url } = await attributeErrors(settings, () => openFollowingMoves(viaOf(settings.url).url, options.shared !== true, log))
     if (url !== viaOf(settings.url).url)
       log.warn(
         { store: 'moved', to: redactedUrl(url) },
@@ -324,12 +324,13 @@ export async function serveUntilStopped(
 async function openFollowingMoves(
   first: string,
   own: boolean,
+  log: ServerLog,
 ): Promise<{ readonly store: Store; readonly replica: Replica; readonly owned: boolean; readonly url: string }> {
   for (let url = first, hops = 0; ; hops++) {
     try {
       const store = await storeOf(url, own ? { own: { name: 'leasehold serve' } } : {})
       const owned = !store.profile.shared
-      const replica = await openReplica(store, url, { owned })
+      const replica = await openReplica(store, url, { owned, crowded: message => log.warn({ store: redactedUrl(url) }, message) })
       const { moved } = (await replica.read({ kind: 'summary' })).value
       if (!moved) return { store, replica, owned, url }
       await replica[Symbol.asyncDispose]()
