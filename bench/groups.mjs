@@ -47,7 +47,12 @@ export const groups = {
   },
   idle: {
     title: 'Processes that only hold a lease',
-    parts: { 'idle-cpu': idle.cpu, 'idle-transactions': idle.transactions, 'idle-connections': idle.connections, 'idle-takeover': idle.takeover },
+    parts: {
+      'idle-cpu': idle.cpu,
+      'idle-transactions': idle.transactions,
+      'idle-connections': idle.connections,
+      'idle-takeover': idle.takeover,
+    },
   },
   scale: {
     title: 'Many leases, connections and waiters',

@@ -225,7 +225,9 @@ async function besideOwnRows({ url, client, count, ttl, window, read }) {
       name: `Postgres, ${count} idle processes: rows read`,
       unit: 'rows/s',
       value: read,
-      peers: [{ name: `${count} processes that each renew one row of their own`, value: ((await readHere()) - before) / took, want: atMost(20) }],
+      peers: [
+        { name: `${count} processes that each renew one row of their own`, value: ((await readHere()) - before) / took, want: atMost(20) },
+      ],
     }
   } finally {
     await pool.end()
@@ -241,7 +243,12 @@ export async function connections(report, { quick }) {
       await sleep(SETTLE * 1_000)
       const { ofApplication } = await started[0].ask('held')
       const extra = ((await open()) - ofApplication) / count
-      report({ name: "Postgres: connections of an idle process, beyond the application's pool", unit: 'connections', value: extra, want: atMost(0) })
+      report({
+        name: "Postgres: connections of an idle process, beyond the application's pool",
+        unit: 'connections',
+        value: extra,
+        want: atMost(0),
+      })
     })
   })
   const { url } = await engine('redis')
@@ -252,12 +259,17 @@ export async function connections(report, { quick }) {
     const open = async () => (await client.sendCommand(['CLIENT', 'LIST'])).trim().split('\n').length
     for (const handIn of [false, true]) {
       const before = await open()
-      await withHolders({ url: handIn ? url : `${url}?name=idle-connections`, count, ttl, handIn, name: 'idle-handed-in' }, async started => {
-        await sleep(SETTLE * 1_000)
-        const { ofApplication } = await started[0].ask('held')
-        const name = handIn ? "Redis: connections of an idle process, beyond the application's client" : 'Redis: connections of an idle process'
-        report({ name, unit: 'connections', value: ((await open()) - before - ofApplication) / count, want: atMost(handIn ? 0 : 1) })
-      })
+      await withHolders(
+        { url: handIn ? url : `${url}?name=idle-connections`, count, ttl, handIn, name: 'idle-handed-in' },
+        async started => {
+          await sleep(SETTLE * 1_000)
+          const { ofApplication } = await started[0].ask('held')
+          const name = handIn
+            ? "Redis: connections of an idle process, beyond the application's client"
+            : 'Redis: connections of an idle process'
+          report({ name, unit: 'connections', value: ((await open()) - before - ofApplication) / count, want: atMost(handIn ? 0 : 1) })
+        },
+      )
     }
   } finally {
     client.destroy()

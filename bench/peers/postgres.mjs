@@ -29,7 +29,17 @@ export async function startPostgres({ settings = [] } = {}) {
     await client.end()
     return true
   }
-  const args = ['-D', data, '-p', String(port), '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=', ...settings.flatMap(setting => ['-c', setting])]
+  const args = [
+    '-D',
+    data,
+    '-p',
+    String(port),
+    '-c',
+    'listen_addresses=127.0.0.1',
+    '-c',
+    'unix_socket_directories=',
+    ...settings.flatMap(setting => ['-c', setting]),
+  ]
   const running = await start(program, args, { cwd, answers, signal: 'SIGQUIT', ...user })
   return { ...running, url, version: printedVersion(program, ['--version'], /\) (\d[\d.]*)/) }
 }

@@ -27,7 +27,10 @@ const CONNECT_TIMEOUT = 3_000
 export async function openServerOfStore(url: string, clock: Clock): Promise<Lessor | undefined> {
   const module = storeModule(schemeOf(url))
   if (module?.announcements === undefined)
-    throw new LeaseError('INVALID', "via: 'server' is for a store that a server can share with other processes: postgres://, redis://, etcd:// or file:")
+    throw new LeaseError(
+      'INVALID',
+      "via: 'server' is for a store that a server can share with other processes: postgres://, redis://, etcd:// or file:",
+    )
   let lessor: RemoteLessor | undefined
   try {
     const servers = await withAnnouncements(module, url, clock, announcements => announcements.list(SERVERS))

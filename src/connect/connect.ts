@@ -204,7 +204,11 @@ const survivors = new Map<string, Survivor>()
 export async function openReplica(
   store: Store,
   url: string,
-  { clock = systemClock, owned, crowded }: { readonly clock?: Clock; readonly owned: boolean; readonly crowded?: (message: string) => void },
+  {
+    clock = systemClock,
+    owned,
+    crowded,
+  }: { readonly clock?: Clock; readonly owned: boolean; readonly crowded?: (message: string) => void },
 ): Promise<Replica> {
   const { Replica } = await replicaCode()
   const survivor = survivors.get(url)

@@ -84,8 +84,11 @@ export class ServerAnnouncement implements AsyncDisposable {
       if (!this.#hasFailed) this.#failed(error as LeaseError)
       this.#hasFailed = true
     }
-    if (!this.#over && this.#addresses.length > 0)
-      this.#cancelTimer = this.#clock.after(ANNOUNCE_AGAIN, () => void (this.#writing = this.#write()))
+    if (this.#over || this.#addresses.length === 0) return
+    this.#cancelTimer?.() // there is one at a time
+    this.#cancelTimer = this.#clock.after(ANNOUNCE_AGAIN, () => {
+      this.#writing = this.#write()
+    })
   }
 
   /** Stops without a word, as a process that is killed: the announcement ends by itself. */
@@ -111,7 +114,11 @@ export class ServerAnnouncement implements AsyncDisposable {
  */
 export function announceable(
   listening: readonly string[],
-  { clock, fingerprint, clientCertificates }: { readonly clock: Clock; readonly fingerprint?: string | undefined; readonly clientCertificates: boolean },
+  {
+    clock,
+    fingerprint,
+    clientCertificates,
+  }: { readonly clock: Clock; readonly fingerprint?: string | undefined; readonly clientCertificates: boolean },
 ): AnnouncedEndpoint[] {
   const on = thisMachine(clock)
   return listening.flatMap(expanded).flatMap(address => {

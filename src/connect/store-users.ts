@@ -49,7 +49,13 @@ export function countUser(
   let cancel = () => {}
   const schedule = (ms: number) => {
     // No number is worth an error: a role without the right to announce is not counted.
-    cancel = clock.after(ms, () => void announce().catch(() => {}).finally(() => !signal.aborted && schedule(AGAIN * (0.75 + clock.random() / 4))))
+    cancel = clock.after(
+      ms,
+      () =>
+        void announce()
+          .catch(() => {})
+          .finally(() => !signal.aborted && schedule(AGAIN * (0.75 + clock.random() / 4))),
+    )
   }
   schedule(FIRST)
   signal.addEventListener(

@@ -1,5 +1,7 @@
 /** `via: 'server'`: clients that find a server in their store, and what else they may find there. */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { X509Certificate } from 'node:crypto'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,20 +10,22 @@ import { systemClock } from '../../src/clock.ts'
 import { CHALLENGES, clientProof, parseAnnouncement, SERVERS, thisMachine } from '../../src/connect/beside-protocol.ts'
 import { connect, openInPlace } from '../../src/connect/connect.ts'
 import type { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
+import { announceable } from '../../src/connect/server-announcement.ts'
+import { storeOf } from '../../src/connect/store-of.ts'
 import type { Leases } from '../../src/leases.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import type { Lessor, Query } from '../../src/lessor.ts'
 import { storeModule } from '../../src/store/modules.ts'
 import { START } from '../../src/store.ts'
-import { storeOf } from '../../src/connect/store-of.ts'
 import { besideServer, Relay } from '../support/beside-server.ts'
-import { describeEngine, engine } from '../support/engine.ts'
+import { describeEngine, describeWith, engine, programs } from '../support/engine.ts'
 import { eventually } from '../support/eventually.ts'
 
 const via = 'server' as const
 const boardOf = (url: string) => storeModule(url.slice(0, url.indexOf(':')))!.announcements!(url, systemClock)
 /** The server that the leases use at present; undefined: the store itself. */
-const serverOf = ({ lessor }: Leases): string | undefined => ((lessor as RelocatingLessor).here as Lessor & { readonly server?: string }).server
+const serverOf = ({ lessor }: Leases): string | undefined =>
+  ((lessor as RelocatingLessor).here as Lessor & { readonly server?: string }).server
 
 /** `url` and `other` name two logs on one engine. */
 async function keepsItsPromises(url: string, other: string): Promise<void> {
@@ -120,7 +124,12 @@ describeEngine('etcd', "via: 'server'", () => {
 
 function folder() {
   const path = mkdtempSync(join(tmpdir(), 'leasehold-beside-'))
-  return { url: `file:${join(path, 'one.db')}`, other: `file:${join(path, 'two.db')}`, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
+  return {
+    path,
+    url: `file:${join(path, 'one.db')}`,
+    other: `file:${join(path, 'two.db')}`,
+    [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }),
+  }
 }
 
 describe("via: 'server' on a shared file", () => {
@@ -133,7 +142,7 @@ describe("via: 'server' on a shared file", () => {
     using here = folder()
     let relayed = 0
     const on = thisMachine(systemClock)
-    await using server = await besideServer(here.url, () => [])
+    await using server = await besideServer(here.url, { announced: [] })
     await using relay = new Relay(server.port)
     relayed = await relay.listen()
     // The server is announced at the address of the relay.
@@ -160,15 +169,21 @@ describe("via: 'server' on a shared file", () => {
     const { lessor } = direct
     await propose(lessor, { kind: 'key', name: 'admin', hash: 'a'.repeat(64), allow: [{ verb: 'admin', prefix: '' }] })
     await eventually(async () =>
-      expect(await openInPlace(`leasehold://127.0.0.1:${server.port}`).then(String, error => error)).toMatchObject({ code: 'UNAUTHENTICATED' }),
+      expect(await openInPlace(`leasehold://127.0.0.1:${server.port}`).then(String, error => error)).toMatchObject({
+        code: 'UNAUTHENTICATED',
+      }),
     )
     await using leases = await connect(here.url, { via, holder: 'via' })
     expect(serverOf(leases)).toBeDefined()
     await using lease = await leases.acquire('a', { ttl: '20s' })
     await using kept = await direct.acquire('b', { ttl: '20s' })
-    const idOf = async (resource: string) => (await lessor.read({ kind: 'resource', resource }, { consistent: true })).value.grants[0]!.lease
+    const idOf = async (resource: string) =>
+      (await lessor.read({ kind: 'resource', resource }, { consistent: true })).value.grants[0]!.lease
     for (const way of [lessor, leases.lessor])
-      expect(await propose(way, { kind: 'renew', leases: [await idOf('a'), await idOf('b')] })).toMatchObject({ kind: 'renewed', ttls: [20_000, 20_000] })
+      expect(await propose(way, { kind: 'renew', leases: [await idOf('a'), await idOf('b')] })).toMatchObject({
+        kind: 'renewed',
+        ttls: [20_000, 20_000],
+      })
     expect((await lessor.read({ kind: 'leases' })).value.map(({ key }) => key)).toEqual([0, 0])
     for (const each of [lease, kept]) each.assertHeld()
   })
@@ -225,7 +240,8 @@ describe("via: 'server' on a shared file", () => {
     }
     await using direct = await connect(here.url)
     for (const { lessor } of [leases, direct]) {
-      for (const query of Object.values(queries)) shown.push(JSON.stringify(await lessor.read(query as { kind: 'summary' }, { consistent: true })))
+      for (const query of Object.values(queries))
+        shown.push(JSON.stringify(await lessor.read(query as { kind: 'summary' }, { consistent: true })))
       for await (const bytes of lessor.backup!()) shown.push(Buffer.from(bytes).toString('latin1'))
     }
     const stop = new AbortController()
@@ -254,6 +270,49 @@ describe("via: 'server' on a shared file", () => {
     }
     expect((await board.list(SERVERS)).size).toBe(0)
   })
+})
+
+describeWith([programs.openssl], "via: 'server' over TLS", () => {
+  test('trusts the certificate that the store names, and no other', async () => {
+    using here = folder()
+    const certificate = (name: string) => {
+      const [cert, key] = [join(here.path, `${name}.pem`), join(here.path, `${name}.key`)]
+      const request = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=elsewhere.example']
+      execFileSync('openssl', [...request, '-keyout', key, '-out', cert], { stdio: 'pipe' })
+      return { cert, key }
+    }
+    await using server = await besideServer(here.url, { tls: certificate('own') })
+    {
+      await using leases = await connect(here.url, { via, holder: 'ann' })
+      expect(serverOf(leases)).toBe(`127.0.0.1:${server.port}`)
+    }
+    const [wrong, on] = [new X509Certificate(readFileSync(certificate('other').cert)).fingerprint256, thisMachine(systemClock)]
+    await server.announce([{ address: `127.0.0.1:${server.port}`, fingerprint: wrong, on }])
+    await using leases = await connect(here.url, { via, holder: 'ann' })
+    expect(serverOf(leases)).toBeUndefined()
+  })
+})
+
+test('a server announces loopback and sockets for this machine, and other addresses only with a certificate', () => {
+  const on = thisMachine(systemClock)
+  const listening = ['127.0.0.1:7420', '[::1]:7420', '10.0.0.7:7420', '/run/leasehold.sock']
+  const options = { clock: systemClock, clientCertificates: false }
+  const local = [
+    { address: '127.0.0.1:7420', on },
+    { address: '[::1]:7420', on },
+  ]
+  const socket = { address: '/run/leasehold.sock', on }
+  expect(announceable(listening, options)).toEqual([...local, socket])
+  const fingerprint = 'AB:CD'
+  expect(announceable(listening, { ...options, fingerprint })).toEqual([
+    ...local.map(each => ({ ...each, fingerprint })),
+    { address: '10.0.0.7:7420', fingerprint },
+    socket,
+  ])
+  expect(announceable(listening, { ...options, fingerprint, clientCertificates: true })).toEqual([socket])
+  const everywhere = announceable(['0.0.0.0:7420'], { ...options, fingerprint })
+  expect(everywhere).toContainEqual({ address: '127.0.0.1:7420', fingerprint, on })
+  expect(everywhere.some(({ address }) => address.startsWith('0.0.0.0'))).toBe(false)
 })
 
 test('via is refused where there is no store to look in, and for other values', async () => {

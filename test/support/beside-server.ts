@@ -1,10 +1,13 @@
 /** A server beside a store, as `leasehold serve` starts it, in this process. */
+import { X509Certificate } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import { createConnection, createServer, type Socket } from 'node:net'
 import { systemClock } from '../../src/clock.ts'
 import type { AnnouncedEndpoint } from '../../src/connect/beside-protocol.ts'
 import { openReplica } from '../../src/connect/connect.ts'
 import { announceable, ServerAnnouncement } from '../../src/connect/server-announcement.ts'
 import { storeOf } from '../../src/connect/store-of.ts'
+import type { TlsFiles } from '../../src/server/port.ts'
 import { serve } from '../../src/server/serve.ts'
 
 export interface BesideServer extends AsyncDisposable {
@@ -15,15 +18,19 @@ export interface BesideServer extends AsyncDisposable {
   kill(): Promise<void>
 }
 
-/** `announce`: what it announces, in place of where it listens. */
-export async function besideServer(url: string, announce?: (address: string) => readonly AnnouncedEndpoint[]): Promise<BesideServer> {
+export interface BesideServerOptions {
+  /** What it announces, in place of where it listens. */
+  readonly announced?: readonly AnnouncedEndpoint[]
+  readonly tls?: TlsFiles
+}
+
+export async function besideServer(url: string, { announced, tls }: BesideServerOptions = {}): Promise<BesideServer> {
   const lessor = await openReplica(await storeOf(url), url, { owned: false })
   const announcement = (await ServerAnnouncement.open(url, { clock: systemClock }))!
-  const server = await serve({ lessor, listen: '127.0.0.1:0', beside: announcement.check })
+  const server = await serve({ lessor, listen: '127.0.0.1:0', beside: announcement.check, ...(tls && { tls }) })
+  const fingerprint = tls && new X509Certificate(readFileSync(tls.cert)).fingerprint256
   const [address] = server.addresses as [string]
-  await announcement.announce(
-    announce?.(address) ?? announceable(server.addresses, { clock: systemClock, clientCertificates: false }),
-  )
+  await announcement.announce(announced ?? announceable(server.addresses, { clock: systemClock, fingerprint, clientCertificates: false }))
   let over = false
   const end = async (withdraw: boolean) => {
     if (over) return

@@ -11,8 +11,8 @@ import { createSecureContext } from 'node:tls'
 import { isatty } from 'node:tty'
 import type { Command } from 'commander'
 import { keepAlive, systemClock, whenAborted } from '../../clock.ts'
-import { openInPlace, openReplica } from '../../connect/connect.ts'
 import type { AnnouncedEndpoint } from '../../connect/beside-protocol.ts'
+import { openInPlace, openReplica } from '../../connect/connect.ts'
 import { OPERATOR_SECRET, operatorFile } from '../../connect/operator-secret.ts'
 import { RelocatingLessor } from '../../connect/relocating-lessor.ts'
 import { announceable, ServerAnnouncement } from '../../connect/server-announcement.ts'
@@ -246,7 +246,9 @@ export async function serveUntilStopped(
   }
 
   async function serveOnce(): Promise<unknown> {
-    const { store, replica, owned, url } = await attributeErrors(settings, () => openFollowingMoves(viaOf(settings.url).url, options.shared !== true, log))
+    const { store, replica, owned, url } = await attributeErrors(settings, () =>
+      openFollowingMoves(viaOf(settings.url).url, options.shared !== true, log),
+    )
     if (url !== viaOf(settings.url).url)
       log.warn(
         { store: 'moved', to: redactedUrl(url) },

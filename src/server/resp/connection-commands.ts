@@ -131,7 +131,9 @@ function hello(session: RespSession): void {
   if (name !== undefined) session.name = name
   if (beside !== undefined) {
     // The store is asked, and nothing that follows is executed before its answer.
-    const greeting = session.identifyBeside(beside.name, beside.proof).then(async answer => ({ ...(await checkWitness(session, witness)), answer }))
+    const greeting = session
+      .identifyBeside(beside.name, beside.proof)
+      .then(async answer => ({ ...(await checkWitness(session, witness)), answer }))
     return session.replyBlocking(greeting, (to, checked) => greet(session, to, { protocol, witness, ...checked }))
   }
   session.replyLater(checkWitness(session, witness), (to, checked) => greet(session, to, { protocol, witness, ...checked }))

@@ -82,7 +82,9 @@ export class RespConnection implements ByteLinkEnd {
 
   async #introduce(introduce: () => Promise<Introduction>, more: readonly string[]): Promise<void> {
     try {
-      const { name, proof } = (this.#introduction = await introduce())
+      const introduction = await introduce()
+      const { name, proof } = introduction
+      this.#introduction = introduction
       if (!this.#over) this.#sayHello(['BESIDE', name, proof, ...more])
     } catch (cause) {
       if (this.#over) return // the connection has ended, and told why
