@@ -276,7 +276,7 @@ export async function connections(report, { quick }) {
   }
 }
 
-/** How late a waiter gets the lease of a holder that died, beyond its ttl, while many others idle. */
+/** Measures how late, beyond its ttl, a waiter gets the lease of a holder that died, while many others idle. */
 export async function takeover(report, { quick }) {
   const count = quick ? 32 : 256
   const ttl = 3_000

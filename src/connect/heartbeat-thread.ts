@@ -8,7 +8,6 @@ import { LeaseError } from '../errors.ts'
 import { marginOf } from '../holder/validity.ts'
 import { LoopPulse, WorkerHeartbeat, type WorkerMessage } from '../holder/worker-heartbeat.ts'
 import type { LeasesOptions } from '../leases.ts'
-import type { Via } from './url.ts'
 
 /**
  * How long an exiting process waits for the thread to exit, in ms. The thread exits between two calls of SQLite. A thread that Node stops inside one returns
@@ -19,7 +18,7 @@ const EXIT_TIMEOUT = 10_000
 export interface ThreadData {
   readonly url: string
   readonly apiKey: string | undefined
-  readonly via: Via
+  readonly via: 'server' | undefined
   readonly pulse: SharedArrayBuffer
   /** The thread stores a 1 here when it exits. */
   readonly exited: SharedArrayBuffer
@@ -30,7 +29,7 @@ export interface ThreadData {
 /** Resolves when the thread has opened `url`. */
 export async function startWorkerHeartbeat(
   url: string,
-  options: LeasesOptions & { readonly apiKey?: string | undefined; readonly via?: Via },
+  options: LeasesOptions & { readonly apiKey?: string | undefined; readonly via?: 'server' | undefined },
 ): Promise<WorkerHeartbeat> {
   const { clock = systemClock, apiKey, via } = options
   if (/^memory:/i.test(url))

@@ -49,7 +49,7 @@ export class Relay implements AsyncDisposable {
   readonly #server = createServer(socket => this.#accept(socket))
   readonly #sockets = new Set<Socket>()
   readonly #port: number
-  /** Whether answers reach the client. */
+  /** False: answers do not reach the client. */
   #answers = true
   /** Resolves with the first bytes that the client sent while answers were dropped. */
   #dropped: () => void = () => {}

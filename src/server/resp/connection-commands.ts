@@ -2,6 +2,7 @@
 import { MESSAGES_VERSION, otherMessages } from '../../wire/messages.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { LOG_WENT_BACK } from '../listener.ts'
+import { identify, identifyBeside } from './authentication.ts'
 import { type RespCommand, text } from './command.ts'
 import { writeValue } from './replies.ts'
 import type { RespSession, SessionCommand } from './session.ts'
@@ -123,7 +124,7 @@ function hello(session: RespSession): void {
       i += 2
     } else return session.reply(to => to.error('ERR', 'syntax error in HELLO'))
   }
-  if (secret !== undefined) session.identify(secret)
+  if (secret !== undefined) identify(session, secret)
   else if (beside === undefined) guarded.access.admit(session.caller)
   if (messages !== undefined && messages !== MESSAGES_VERSION)
     throw otherMessages('this server', { client: messages, server: MESSAGES_VERSION })
@@ -131,8 +132,7 @@ function hello(session: RespSession): void {
   if (name !== undefined) session.name = name
   if (beside !== undefined) {
     // The store is asked, and nothing that follows is executed before its answer.
-    const greeting = session
-      .identifyBeside(beside.name, beside.proof)
+    const greeting = identifyBeside(session, beside.name, beside.proof)
       .then(async answer => ({ ...(await checkWitness(session, witness)), answer }))
     return session.replyBlocking(greeting, (to, checked) => greet(session, to, { protocol, witness, ...checked }))
   }
@@ -187,7 +187,7 @@ async function checkWitness(
 function auth(session: RespSession): void {
   const { count } = session.args
   if (count > 3) return session.reply(to => to.error('ERR', "wrong number of arguments for 'auth' command"))
-  session.identify(text(session, count - 1, 'the key'))
+  identify(session, text(session, count - 1, 'the key'))
   session.reply(to => to.simple('OK'))
 }
 

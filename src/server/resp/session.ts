@@ -11,7 +11,7 @@ import type { Outcome } from '../../kernel/outcome.ts'
 import { type CommandBounds, CommandParser, ProtocolError } from '../../wire/resp/command-parser.ts'
 import type { ByteLink, ByteLinkEnd } from '../../wire/resp/link.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import { anonymousCaller, type Caller, operatorCaller } from '../access-control.ts'
+import { anonymousCaller, type Caller } from '../access-control.ts'
 import type { TrackedConnection } from '../connections.ts'
 import { type GuardedRequest, NO_REQUEST_OPTIONS } from '../guarded-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
@@ -338,30 +338,7 @@ export class RespSession implements ByteLinkEnd {
     this.#pushes.wake()
   }
 
-  identify(secret: string): void {
-    try {
-      this.#become(this.host.context.guarded.access.identify(secret))
-    } catch (error) {
-      this.#authFailed()
-      throw error
-    }
-  }
-
-  /** Of a client that found this server in its store: returns the server's own proof. */
-  async identifyBeside(name: string, proof: string): Promise<string> {
-    const { beside } = this.host.context
-    try {
-      if (beside === undefined) throw new LeaseError('UNAUTHENTICATED', 'this server has not announced itself in its store')
-      const answer = await beside(name, proof)
-      this.#become(operatorCaller())
-      return answer
-    } catch (error) {
-      this.#authFailed()
-      throw error
-    }
-  }
-
-  #become(caller: Caller): void {
+  become(caller: Caller): void {
     this.#connection?.identified(caller)
     this.caller = caller
     this.turns.caller = caller
@@ -369,7 +346,7 @@ export class RespSession implements ByteLinkEnd {
     this.#updateBounds()
   }
 
-  #authFailed(): void {
+  authFailed(): void {
     if (++this.#failedAuths >= MAX_FAILED_AUTHS) this.closeAfterReplies()
   }
 
