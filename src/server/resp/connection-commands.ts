@@ -132,8 +132,10 @@ function hello(session: RespSession): void {
   if (name !== undefined) session.name = name
   if (beside !== undefined) {
     // The store is asked, and nothing that follows is executed before its answer.
-    const greeting = identifyBeside(session, beside.name, beside.proof)
-      .then(async answer => ({ ...(await checkWitness(session, witness)), answer }))
+    const greeting = identifyBeside(session, beside.name, beside.proof).then(async answer => ({
+      ...(await checkWitness(session, witness)),
+      answer,
+    }))
     return session.replyBlocking(greeting, (to, checked) => greet(session, to, { protocol, witness, ...checked }))
   }
   session.replyLater(checkWitness(session, witness), (to, checked) => greet(session, to, { protocol, witness, ...checked }))
