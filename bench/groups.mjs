@@ -6,6 +6,7 @@ import { faceConsul } from './face-consul.mjs'
 import { faceEtcd } from './face-etcd.mjs'
 import { faceRedis } from './face-redis.mjs'
 import { http } from './http.mjs'
+import * as idle from './idle.mjs'
 import { kubernetes } from './kubernetes.mjs'
 import { cold, handOver, limits, takeover } from './latency.mjs'
 import { library } from './library.mjs'
@@ -43,6 +44,15 @@ export const groups = {
   stores: {
     title: 'On a shared engine, beside its own locks',
     parts: { 'store-etcd': stores.etcd, 'store-postgres': stores.postgres, 'store-redis': stores.redis },
+  },
+  idle: {
+    title: 'Processes that only hold a lease',
+    parts: {
+      'idle-cpu': idle.cpu,
+      'idle-transactions': idle.transactions,
+      'idle-connections': idle.connections,
+      'idle-takeover': idle.takeover,
+    },
   },
   scale: {
     title: 'Many leases, connections and waiters',

@@ -10,7 +10,8 @@ import { debianProgram, find, printedVersion, versionOf } from './provide.mjs'
 /** With this number of connections both locks did best. */
 const CONNECTIONS = 32
 
-export async function startPostgres() {
+/** `settings`: of postgresql.conf, in place of its defaults. */
+export async function startPostgres({ settings = [] } = {}) {
   const program = await debianProgram('postgres', ['postgresql'])
   const user = unprivileged()
   const cwd = folder('postgres', user)
@@ -28,7 +29,17 @@ export async function startPostgres() {
     await client.end()
     return true
   }
-  const args = ['-D', data, '-p', String(port), '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=']
+  const args = [
+    '-D',
+    data,
+    '-p',
+    String(port),
+    '-c',
+    'listen_addresses=127.0.0.1',
+    '-c',
+    'unix_socket_directories=',
+    ...settings.flatMap(setting => ['-c', setting]),
+  ]
   const running = await start(program, args, { cwd, answers, signal: 'SIGQUIT', ...user })
   return { ...running, url, version: printedVersion(program, ['--version'], /\) (\d[\d.]*)/) }
 }

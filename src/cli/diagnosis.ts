@@ -19,6 +19,8 @@ export interface Diagnosis {
   readonly services: readonly ServiceView[]
   readonly histories: readonly { readonly resource: string; readonly past: readonly PastGrant[] }[]
   readonly measured: PlaceMeasurement
+  /** How many processes use the store directly, and how many it carries. Undefined: not known. */
+  readonly users?: { readonly count: number; readonly capacity: number } | undefined
   /** The wall clock of this machine, in ms. */
   readonly wall: number
 }
@@ -40,7 +42,7 @@ const DRIFT_PPM = 2_500
 const MOST_OF_A_KIND = 10
 
 export function diagnose(findings: Diagnosis): readonly Finding[] {
-  const checks = [log, clocks, latencies, shortTtls, lateRenewals, flapping, queues, frozen, services]
+  const checks = [log, crowd, clocks, latencies, shortTtls, lateRenewals, flapping, queues, frozen, services]
   return checks.flatMap(check => check(findings).slice(0, MOST_OF_A_KIND))
 }
 
@@ -65,6 +67,17 @@ function log({ summary: { rules, quiet, moved } }: Diagnosis): Finding[] {
       change: `use ${moved === '' ? 'the new place once the move is done' : moved}`,
     })
   return found
+}
+
+function crowd({ users }: Diagnosis): Finding[] {
+  if (users === undefined || users.count <= users.capacity) return []
+  return [
+    {
+      about: 'processes',
+      problem: `${users.count} processes use the store directly, and it carries about ${users.capacity} well: each costs all others`,
+      change: "run leasehold serve beside the store, and let them connect with via: 'server' or ?via=server (docs/operate/capacity.md)",
+    },
+  ]
 }
 
 function clocks({ measured: { drift, stall }, before, wall }: Diagnosis): Finding[] {

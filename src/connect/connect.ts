@@ -12,12 +12,18 @@ import { type FileOwner, operatorSecret } from './operator-secret.ts'
 import { RelocatingLessor } from './relocating-lessor.ts'
 import { type ConnectRetryOptions, openWithRetry } from './retry.ts'
 import { storeOf } from './store-of.ts'
-import { defaultUrl, schemeOf } from './url.ts'
+import { countUser } from './store-users.ts'
+import { defaultUrl, schemeOf, type Via, viaOf } from './url.ts'
 
 export interface OpenOptions {
   readonly clock?: Clock | undefined
   /** The API key for a server. Stores have no keys. Default: the environment variable `LEASEHOLD_API_KEY`. */
   readonly apiKey?: string | undefined
+  /**
+   * `'server'`: uses a server that has announced itself in the store, and the store itself while there is none. For many processes on one store. In a URL: `?via=server`.
+   * @default the store itself
+   */
+  readonly via?: Via
 }
 
 /**
@@ -48,14 +54,16 @@ export async function connect(
   return openWithRetry(() => connectOnce(where, rest), rest.clock ?? systemClock, { retry, onEvent, logger })
 }
 
-const RETRY_OPTIONS = ['retry', 'onEvent', 'logger'] as const
+const RETRY_OPTIONS = ['retry', 'onEvent', 'logger', 'via'] as const
 
-async function connectOnce(where: string | URL | Store | Lessor, options: LeasesOptions & OpenOptions): Promise<Leases> {
+async function connectOnce(where: string | URL | Store | Lessor, given: LeasesOptions & OpenOptions): Promise<Leases> {
   const url = urlOf(where)
-  if (url === undefined) return connectTo(where as Store | Lessor, options)
-  const workerHeartbeat = options.heartbeat === 'worker' ? await startWorkerHeartbeat(url, options) : undefined
+  if (url === undefined) return connectTo(where as Store | Lessor, given)
+  const { via, ...options } = given
+  viaOf(url, via) // refused before a thread is started
+  const workerHeartbeat = options.heartbeat === 'worker' ? await startWorkerHeartbeat(url, given) : undefined
   try {
-    return new Leases(await open(url, options), options, workerHeartbeat)
+    return new Leases(await open(url, given), options, workerHeartbeat)
   } catch (error) {
     await workerHeartbeat?.[Symbol.asyncDispose]()
     throw error
@@ -77,6 +85,8 @@ async function connectTo(where: Store | Lessor, options: LeasesOptions & OpenOpt
       'INVALID',
       "heartbeat: 'worker' opens the store or server a second time, on another thread, and needs its URL: use connect(url, …)",
     )
+  if (options.via !== undefined)
+    throw new LeaseError('INVALID', "via: 'server' looks for the server in the store, and needs its URL: use connect(url, …)")
   return new Leases(isStore(where) ? await openStore(where, options) : where, options)
 }
 
@@ -97,25 +107,40 @@ async function openStore(store: Store, options: OpenOptions): Promise<Lessor> {
 }
 
 /** The lessor at `url`. It follows the leases if they move to another store. */
-export async function open(url: string = defaultUrl(), options: OpenOptions = {}): Promise<Lessor> {
+export async function open(given: string = defaultUrl(), options: OpenOptions = {}): Promise<Lessor> {
+  const { url, via } = viaOf(given, options.via)
   const openServer = servers[schemeOf(url) ?? '']
-  if (openServer !== undefined) return openServer(url, options) // the server follows the leases
-  const { lessor, served } = await openStoreOrItsServer(url, options)
+  if (openServer !== undefined) {
+    if (via !== undefined) throw new LeaseError('INVALID', "via: 'server' is for the URL of a store, and this one names a server")
+    return openServer(url, options) // the server follows the leases
+  }
+  const there = { ...options, via }
+  const { lessor, served } = await openStoreOrItsServer(url, there)
   return new RelocatingLessor(lessor, {
     ...options,
-    open: there => openInPlace(there, options),
-    ...(served && { home: () => openInPlace(url, options) }),
+    open: place => openInPlace(place, there),
+    ...((served || via !== undefined) && { home: () => openInPlace(url, there) }),
+    ...(via !== undefined && { server: () => serverOf(url, options) }),
   })
 }
 
 /** The lessor at `url`, without following the leases if they move to another store. */
-export async function openInPlace(url: string, options: OpenOptions = {}): Promise<Lessor> {
+export async function openInPlace(given: string, options: OpenOptions = {}): Promise<Lessor> {
+  const { url, via } = viaOf(given, options.via)
   const openServer = servers[schemeOf(url) ?? '']
-  return openServer !== undefined ? openServer(url, options) : (await openStoreOrItsServer(url, options)).lessor
+  return openServer !== undefined ? openServer(url, options) : (await openStoreOrItsServer(url, { ...options, via })).lessor
 }
 
-/** A replica on the store at `url`, or a client of the server that owns it. */
+/** A client of a server that has announced itself in the store. */
+async function serverOf(url: string, { clock = systemClock }: OpenOptions): Promise<Lessor | undefined> {
+  const { openServerOfStore } = await import('./beside.ts')
+  return openServerOfStore(url, clock)
+}
+
+/** A replica on the store at `url`, or a client of the server that owns it, or with `via` of one beside it. */
 async function openStoreOrItsServer(url: string, options: OpenOptions): Promise<{ readonly lessor: Lessor; readonly served: boolean }> {
+  const beside = options.via === undefined ? undefined : await serverOf(url, options)
+  if (beside !== undefined) return { lessor: beside, served: true }
   try {
     const { clock = systemClock } = options
     return { lessor: await openReplica(await storeOf(url, { clock }), url, { clock, owned: false }), served: false }
@@ -180,12 +205,18 @@ const survivors = new Map<string, Survivor>()
 export async function openReplica(
   store: Store,
   url: string,
-  { clock = systemClock, owned }: { readonly clock?: Clock; readonly owned: boolean },
+  {
+    clock = systemClock,
+    owned,
+    crowded,
+  }: { readonly clock?: Clock; readonly owned: boolean; readonly crowded?: (message: string) => void },
 ): Promise<Replica> {
   const { Replica } = await replicaCode()
   const survivor = survivors.get(url)
   const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }) })
   survivors.delete(url)
+  // A clock of a test passes ten minutes in no time.
+  if (!owned && clock === systemClock) countUser(url, { clock, signal: replica.signal, ...(crowded && { crowded }) })
   whenAborted(replica.signal, () => {
     const { reason } = replica.signal
     if (reason instanceof LeaseError && reason.code === 'DIVERGED') survivors.set(url, highest(replica.survivor, survivors.get(url)))

@@ -18,6 +18,7 @@ const EXIT_TIMEOUT = 10_000
 export interface ThreadData {
   readonly url: string
   readonly apiKey: string | undefined
+  readonly via: 'server' | undefined
   readonly pulse: SharedArrayBuffer
   /** The thread stores a 1 here when it exits. */
   readonly exited: SharedArrayBuffer
@@ -28,9 +29,9 @@ export interface ThreadData {
 /** Resolves when the thread has opened `url`. */
 export async function startWorkerHeartbeat(
   url: string,
-  options: LeasesOptions & { readonly apiKey?: string | undefined },
+  options: LeasesOptions & { readonly apiKey?: string | undefined; readonly via?: 'server' | undefined },
 ): Promise<WorkerHeartbeat> {
-  const { clock = systemClock, apiKey } = options
+  const { clock = systemClock, apiKey, via } = options
   if (/^memory:/i.test(url))
     throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot renew leases in ${url}: threads do not share that memory`)
   if (clock !== systemClock)
@@ -38,7 +39,7 @@ export async function startWorkerHeartbeat(
   const maxStall = milliseconds(options.maxStall ?? '10s', 'maxStall')
   const pulse = new LoopPulse()
   const exited = new Int32Array(new SharedArrayBuffer(4))
-  const data: ThreadData = { url, apiKey, pulse: pulse.memory, exited: exited.buffer, margin: marginOf(options), maxStall }
+  const data: ThreadData = { url, apiKey, via, pulse: pulse.memory, exited: exited.buffer, margin: marginOf(options), maxStall }
   const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
   worker.once(
     'exit',

@@ -7,13 +7,13 @@ import { LoopPulse, type WorkerMessage } from '../holder/worker-heartbeat.ts'
 import { open } from './connect.ts'
 import type { ThreadData } from './heartbeat-thread.ts'
 
-const { url, apiKey, pulse, exited, margin, maxStall } = workerData as ThreadData
+const { url, apiKey, via, pulse, exited, margin, maxStall } = workerData as ThreadData
 const port = parentPort!
 // The process may exit before the store is open.
 port.on('message', (message: WorkerMessage) => {
   if (message === 'exit') exit()
 })
-const lessor = await open(url, apiKey === undefined ? {} : { apiKey })
+const lessor = await open(url, { apiKey, via })
 const renewer = new BackupRenewer({ lessor, clock, pulse: new LoopPulse(pulse), margin, maxStall })
 
 port.on('message', (message: WorkerMessage) => {

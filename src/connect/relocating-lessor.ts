@@ -1,13 +1,13 @@
 /**
- * A lessor that follows its leases when they move to another log. If it was redirected from a store to the server that owns it, and that
- * server has stopped, it continues on the store itself.
+ * A lessor that follows its leases when they move to another log. If it uses a server in place of a store, and that server has stopped, it continues on the
+ * store itself.
  *
  * Guaranteed: a command is decided in one place only, and callers of this lessor cannot tell that there were two. Not guaranteed: that a
  * watch sees every event of a move. It gets a `resync` event, as after any gap.
  */
 
 import { setMaxListeners } from 'node:events'
-import { BACKOFF, pauseAfter } from '../backoff.ts'
+import { BACKOFF, jittered, pauseAfter } from '../backoff.ts'
 import { type Clock, pause, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Command } from '../kernel/command.ts'
@@ -22,8 +22,10 @@ export interface RelocatingLessorOptions {
   readonly clock?: Clock | undefined
   /** Opens the store or server that the leases have moved to. */
   readonly open: (url: string) => Promise<Lessor>
-  /** Set if the lessor is a client of the server that owns the store: opens the store again, or its present server. Throws while neither can be opened. */
+  /** Set if the lessor is a client of the store's server: opens the store again, or its present server. Throws while neither can be opened. */
   readonly home?: () => Promise<Lessor>
+  /** Set if a server is to be used while there is one: opens a client of it, in place of the store. Undefined: there is none at present. */
+  readonly server?: () => Promise<Lessor | undefined>
 }
 
 /** A lessor that is a client of a server. */
@@ -34,9 +36,12 @@ interface Remote extends Lessor {
 
 /** A request waits this long for leases that are being moved. A move is one write of a snapshot. */
 const TIMEOUT = 30_000
-/** The intervals of checking that the server can be reached, and of trying to open its store. */
+/** The intervals of checking that the server can be reached, at least and at most, and of trying to open its store. */
 const SERVER_CHECK = 100
+const SERVER_CHECK_MAX = 1_000
 const STORE_CHECK = 500
+/** The interval of looking for a server, while the store itself is used instead. It varies, since many processes lose their server together. */
+const SERVER_SEARCH = 30_000
 /**
  * A server that restarts cannot own a store that its former clients already use. So clients wait for it as long as the shortest lease allows.
  * A lease is renewed at half of its ttl; waiting for a sixth of it leaves time to open the store and to renew.
@@ -63,18 +68,26 @@ export class RelocatingLessor implements Lessor {
   /** Opened before the leases have left. */
   readonly #next: NextLessor
   readonly #home: RelocatingLessorOptions['home']
+  readonly #server: RelocatingLessorOptions['server']
+  /** The leases have moved to another place, which has no server of ours. */
+  #isElsewhere = false
   readonly #onRewound = new Set<(why: LeaseError) => void>()
+  readonly #onMoved = new Set<() => void>()
   #closed = false
   #shortestTtl = Number.POSITIVE_INFINITY
   /** Requests that wait for leases that are being moved. */
   #delayed = 0
   #cancelCheck: (() => void) | undefined
+  /** Numbers the rounds of checking the server: only the last one continues. */
+  #checks = 0
+  #absentSince: number | undefined
 
   /** Takes over `here`, and closes it. */
-  constructor(here: Lessor, { clock = systemClock, open, home }: RelocatingLessorOptions) {
+  constructor(here: Lessor, { clock = systemClock, open, home, server }: RelocatingLessorOptions) {
     this.#clock = clock
     this.#next = new NextLessor(clock, open)
     this.#home = home
+    this.#server = server
     this.#here = here
     this.#attach()
   }
@@ -96,12 +109,17 @@ export class RelocatingLessor implements Lessor {
     return this.#here
   }
 
+  /** Calls `listener` each time the leases are somewhere else from then on. */
+  onMoved(listener: () => void): void {
+    this.#onMoved.add(listener)
+  }
+
   /** `end`: until when it waits for leases that are being moved, if that has begun. */
   submit(command: Command, options: ProposeOptions, completion: Completion, end?: number): void {
     const from = this.#here
     from.submit(command, options, {
       settle: outcome => {
-        if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#shortestTtl = Math.min(this.#shortestTtl, outcome.ttl)
+        if ((outcome.kind === 'granted' || outcome.kind === 'queued') && outcome.ttl < this.#shortestTtl) this.#checkWithin(outcome.ttl)
         else if (outcome.kind === 'refused' && hasMoved(outcome)) {
           void this.#sendThere({ command, options, completion, from, end }, outcome)
           return
@@ -254,6 +272,7 @@ export class RelocatingLessor implements Lessor {
 
   #attach(): void {
     const here = this.#here
+    this.#absentSince = undefined
     const ended = () => {
       if (this.#here === here) this.#ended.abort(here.signal.reason)
     }
@@ -263,21 +282,50 @@ export class RelocatingLessor implements Lessor {
     })
     void this.#awaitMove(here)
     if (this.#home !== undefined && isRemote(here)) this.#checkServer(here, this.#home)
+    else if (this.#server !== undefined && !this.#isElsewhere) this.#searchServer(here, this.#server)
+  }
+
+  /** A server is used again as soon as there is one: every process that uses the store itself costs all others. */
+  #searchServer(here: Lessor, server: () => Promise<Lessor | undefined>): void {
+    const search = async () => {
+      if (this.#here !== here || this.#ended.signal.aborted) return
+      const found = await server().catch(() => undefined)
+      if (found !== undefined) return this.#moveTo(found, here)
+      if (!this.#closed && this.#here === here) this.#searchServer(here, server)
+    }
+    this.#cancelCheck = this.#clock.after(jittered(this.#clock, SERVER_SEARCH), () => void search())
+  }
+
+  /** For how long a server may be absent, in ms. */
+  get #maxAbsence(): number {
+    return Math.min(MAX_ABSENCE, this.#shortestTtl / TTL_DIVISOR)
+  }
+
+  /** A lease with a shorter ttl than all before allows the server less time. */
+  #checkWithin(ttl: number): void {
+    this.#shortestTtl = ttl
+    const here = this.#here
+    if (this.#home === undefined || !isRemote(here) || this.#cancelCheck === undefined) return
+    this.#cancelCheck()
+    this.#checkServer(here, this.#home)
   }
 
   /** Assumes that a server has stopped for good if it cannot be reached and its store has no owner. */
   #checkServer(here: Remote, home: () => Promise<Lessor>): void {
-    let absentSince: number | undefined
+    const round = ++this.#checks
     const check = async () => {
-      if (this.#here !== here || this.#ended.signal.aborted) return
+      if (this.#here !== here || this.#checks !== round || this.#ended.signal.aborted) return
       const now = this.#clock.now()
-      absentSince = here.server === undefined ? (absentSince ?? now) : undefined
-      const late = absentSince !== undefined && now - absentSince >= Math.min(MAX_ABSENCE, this.#shortestTtl / TTL_DIVISOR)
+      this.#absentSince = here.server === undefined ? (this.#absentSince ?? now) : undefined
+      const late = this.#absentSince !== undefined && now - this.#absentSince >= this.#maxAbsence
       if (late) await this.#returnToStore(home, here)
-      if (this.#closed) return
-      this.#cancelCheck = this.#clock.after(late ? STORE_CHECK : SERVER_CHECK, check)
+      if (this.#closed || this.#here !== here || this.#checks !== round) return
+      this.#cancelCheck = this.#clock.after(late ? STORE_CHECK : interval(), check)
     }
-    this.#cancelCheck = this.#clock.after(SERVER_CHECK, check)
+    // A process that only holds leases should sleep. A tenth of what the server is allowed delays the move by no more than that.
+    const interval = () =>
+      this.#absentSince === undefined ? Math.min(SERVER_CHECK_MAX, Math.max(SERVER_CHECK, this.#maxAbsence / 10)) : SERVER_CHECK
+    this.#cancelCheck = this.#clock.after(interval(), check)
   }
 
   async #returnToStore(home: () => Promise<Lessor>, from: Lessor): Promise<void> {
@@ -332,6 +380,7 @@ export class RelocatingLessor implements Lessor {
         facts: { moved: url },
       })
     }
+    this.#isElsewhere = true
     await this.#moveTo(there, from)
   }
 
@@ -342,6 +391,7 @@ export class RelocatingLessor implements Lessor {
     this.#left = controllerForWatches()
     this.#attach()
     left.abort()
+    for (const listener of this.#onMoved) listener()
     await from[Symbol.asyncDispose]()
   }
 

@@ -4,7 +4,7 @@ import { LeaseError } from '../errors.ts'
 import { STORES, storeModule } from '../store/modules.ts'
 import type { Ownership } from '../store/store-module.ts'
 import type { Store } from '../store.ts'
-import { redactedUrl, schemeOf } from './url.ts'
+import { redactedUrl, schemeOf, viaOf } from './url.ts'
 
 export interface StoreOptions {
   readonly clock?: Clock
@@ -12,8 +12,9 @@ export interface StoreOptions {
   readonly own?: Ownership
 }
 
-/** The store that `url` names, not opened yet. */
-export async function storeOf(url: string, { clock = systemClock, own }: StoreOptions = {}): Promise<Store> {
+/** The store that `url` names, not opened yet. How to use it (`?via=`) is no part of its name. */
+export async function storeOf(given: string, { clock = systemClock, own }: StoreOptions = {}): Promise<Store> {
+  const { url } = viaOf(given)
   const scheme = schemeOf(url)
   const module = storeModule(scheme)
   if (module === undefined) throw unknownUrl(url, scheme)

@@ -1,6 +1,7 @@
 /** URLs of stores and servers: their scheme, the default URL, and how messages show them. */
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
+import { LeaseError } from '../errors.ts'
 import { machineStore } from './machine-store.ts'
 
 export function schemeOf(url: string): string | undefined {
@@ -29,4 +30,16 @@ export function redactedUrl(url: string): string {
   ]
   const shown = user === '' || /^(leaseholds?|https?):/i.test(url) ? '' : `${user}@`
   return `${scheme}${shown}${rest}`.replace(/([?&](?:password|passwd|pwd)=)[^&]*/gi, '$1…')
+}
+
+/** How to use a store: by itself, or through a server that has announced itself in it. */
+export type Via = 'server' | undefined
+
+/** Takes `via=server` out of the URL of a store. */
+export function viaOf(url: string, option?: Via): { readonly url: string; readonly via: Via } {
+  const [, before = '', first = '', value, rest = ''] = /^([^?#]*(?:\?(?:[^#]*&)?))(via=([^&#]*))&?(.*)$/s.exec(url) ?? []
+  if (first !== '' && value !== 'server') throw new LeaseError('INVALID', `via=${value} is not known: it is via=server, or left out`)
+  if (option !== undefined && option !== 'server') throw new LeaseError('INVALID', `via is 'server', or left out, not ${String(option)}`)
+  if (first === '') return { url, via: option }
+  return { url: (before + rest).replace(/[?&]$/, ''), via: 'server' }
 }

@@ -19,10 +19,10 @@ import { isOf, permits } from '../kernel/rule/authority.ts'
 import { UNCLAIMED } from '../kernel/state/leases.ts'
 import type { EntryView, LeaseView, Lessor, PoolSummary, Query, ResourceView, ServiceView, SketchView, Summary, View } from '../lessor.ts'
 import { CHECKERS } from '../registry/entry.ts'
-import { anonymousCaller, type Caller } from './caller.ts'
+import { anonymousCaller, type Caller, operatorCaller } from './caller.ts'
 import { hashOf, KeyRing } from './key-ring.ts'
 
-export { anonymousCaller, type Caller } from './caller.ts'
+export { anonymousCaller, type Caller, operatorCaller } from './caller.ts'
 
 /** While some key or secret will end, clients are checked at least this often, in ms. */
 const LONGEST_LOOK = 30_000
@@ -82,7 +82,7 @@ export class AccessControl implements AsyncDisposable {
       return caller
     }
     const hash = hashOf(secret)
-    if (this.#operator !== undefined && timingSafeEqual(hash, this.#operator)) return { key: 0, name: 'operator', operator: true }
+    if (this.#operator !== undefined && timingSafeEqual(hash, this.#operator)) return operatorCaller()
     return this.keys.identify(hash)
   }
 

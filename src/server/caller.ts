@@ -14,3 +14,8 @@ export interface Caller {
 export function anonymousCaller(): Caller {
   return { key: 0, name: 'anonymous' }
 }
+
+/** A caller that proved that it may use the store itself. As above, each connection gets its own object. */
+export function operatorCaller(): Caller {
+  return { key: 0, name: 'operator', operator: true }
+}

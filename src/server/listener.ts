@@ -35,7 +35,15 @@ export interface ListenerContext {
   readonly faces?: readonly Face[]
   /** Which resources their names stand for. @default those of the same name */
   readonly faceNames?: FaceNames | undefined
+  /** Answers clients that found this server in its store. @default none: they are refused */
+  readonly beside?: BesideCheck | undefined
 }
+
+/**
+ * Checks the proof of a client that found this server in its store, and returns the proof that this server uses the same store. The client is the
+ * operator then, as every process that may write to the store. Throws `UNAUTHENTICATED`.
+ */
+export type BesideCheck = (name: string, proof: string) => Promise<string>
 
 /**
  * Creates the HTTP wire: a Node server that does not listen itself. The port passes it connections by `emit('connection', socket)`, with the bytes already read put back.

@@ -12,12 +12,12 @@ import type { Lessor } from '../lessor.ts'
 import { setFaceRules } from './face-rules.ts'
 import { type AuditRecord, GuardedLessor } from './guarded-lessor.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
-import type { Listener, ListenerContext, ServerLog } from './listener.ts'
+import type { BesideCheck, Listener, ListenerContext, ServerLog } from './listener.ts'
 import { Port, type TlsFiles } from './port.ts'
 import { ProbePort } from './probe-port.ts'
 import { type FailedAppend, StoreWatch } from './store-watch.ts'
 
-export type { Listener, ListenerContext, ServerLog } from './listener.ts'
+export type { BesideCheck, Listener, ListenerContext, ServerLog } from './listener.ts'
 
 export interface ServeOptions {
   readonly lessor: Lessor
@@ -48,6 +48,8 @@ export interface ServeOptions {
   readonly faces?: readonly Face[]
   /** Which resources the names of faces stand for. @default those of the same name */
   readonly faceNames?: FaceNames
+  /** Answers clients that found this server in its store (connect/server-announcement.ts). @default none: they are refused */
+  readonly beside?: BesideCheck | undefined
   /** The HTTP wire. @default none: HTTP connections are answered with 501 and closed */
   readonly http?: Listener
 }
@@ -100,6 +102,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
       connections: () => port.connections,
       faces: options.faces ?? [],
       faceNames: options.faceNames,
+      beside: options.beside,
     }
     const port = await Port.open({
       context,

@@ -8,6 +8,7 @@
  */
 import type { Clock } from '../clock.ts'
 import type { Store } from '../store.ts'
+import type { Announcements } from './announcements.ts'
 import type { EngineUnderTest } from './certification.ts'
 import type { DriverPackage } from './driver-package.ts'
 
@@ -27,6 +28,9 @@ export interface StoreModule {
 
   /** The store that `url` names, not opened yet. Throws `INVALID` for a URL or an option that it does not know. */
   fromUrl(url: string, options: FromUrlOptions): Promise<Store>
+
+  /** What processes announce beside the log that `url` names. Absent: no other process can open it. */
+  announcements?(url: string, clock: Clock): Promise<Announcements>
 
   /** Fresh logs on the engine at `url`, and the faults that `certify` causes there. Absent: there is nothing outside this process to certify. */
   certify?(url: string, options: CertifyOptions): Promise<EngineUnderTest>

@@ -230,7 +230,7 @@ describe('the arguments', () => {
 
   test('the table has every group that the documents name, and no part has two meanings', async () => {
     const { groups: all } = await bench('groups')
-    expect(Object.keys(all).sort()).toEqual(['embedded', 'faces', 'latency', 'native', 'registry', 'scale', 'servers', 'stores'])
+    expect(Object.keys(all).sort()).toEqual(['embedded', 'faces', 'idle', 'latency', 'native', 'registry', 'scale', 'servers', 'stores'])
     const parts = Object.values(all as Record<string, { parts: object }>).flatMap(group => Object.keys(group.parts))
     expect(new Set(parts).size).toBe(parts.length)
     expect(parts.filter(part => part in all)).toEqual([])

@@ -39,6 +39,7 @@ describe('doctor', () => {
 
   test('finds nothing where all is well', () => {
     expect(diagnose(healthy)).toEqual([])
+    expect(diagnose({ ...healthy, users: { count: 24, capacity: 24 } })).toEqual([])
   })
 
   const cases: readonly (readonly [string, Partial<Diagnosis>, RegExp])[] = [
@@ -47,6 +48,7 @@ describe('doctor', () => {
     ['a ttl that is too short', { before: { leases: [leaseView({ ttl: 50 })], resources: [] } }, /less than 6 round trips/],
     ['late renewals', { after: { leases: [leaseView({ remaining: 2_000 })], resources: [] } }, /only 2 s of its ttl of 30 s/],
     ['clocks that disagree', { before: { leases: [leaseView({ since: 87_400_000 })], resources: [] } }, /in the future/],
+    ['more processes than the store carries', { users: { count: 25, capacity: 24 } }, /25 processes use the store directly/],
     ['drift', { measured: { ...measured, drift: -9_000 } }, /9000 ppm/],
     [
       'flapping',

@@ -1,6 +1,8 @@
 /** `leasehold doctor`: looks at what runs, and says what to change and why. */
 import type { Command } from 'commander'
 import { pause } from '../../clock.ts'
+import { usersOf } from '../../connect/store-users.ts'
+import { viaOf } from '../../connect/url.ts'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { TTL_MAX } from '../../kernel/rule/policy.ts'
@@ -35,7 +37,7 @@ function noPolicies(error: unknown): { readonly value: readonly [] } {
   return { value: [] }
 }
 
-async function examine({ leases, lessor, read, out, clock, signal }: Invocation, watch: number): Promise<number> {
+async function examine({ settings, leases, lessor, read, out, clock, signal }: Invocation, watch: number): Promise<number> {
   const measured = await measurePlace(leases, ROUNDS)
   const look = async (): Promise<Look> => ({
     leases: (await read({ kind: 'leases', limit: MAX_LOOKED_AT })).value,
@@ -55,6 +57,7 @@ async function examine({ leases, lessor, read, out, clock, signal }: Invocation,
     ...{ before, after, between, histories, measured, wall: clock.wall() },
     summary: (await read({ kind: 'summary' })).value,
     services: (await read({ kind: 'services' })).value,
+    users: await usersOf(viaOf(settings.url).url, clock).catch(() => undefined), // a role may lack the right to count them
   })
   const rules = (await read({ kind: 'policies' }).catch(noPolicies)).value
   const allowed = Math.max(

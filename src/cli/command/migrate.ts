@@ -4,7 +4,7 @@ import type { Command } from 'commander'
 import { keepAlive, systemClock } from '../../clock.ts'
 import { openInPlace } from '../../connect/connect.ts'
 import { storeOf } from '../../connect/store-of.ts'
-import { redactedUrl } from '../../connect/url.ts'
+import { redactedUrl, viaOf } from '../../connect/url.ts'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { propose } from '../../lessor/propose.ts'
@@ -73,7 +73,8 @@ function tooShort({ leases, stop, shortest, atRisk }: MovePlan, origin: string):
 }
 
 /** The URL that is recorded in FROM. Every reader of that log sees it, in its own working folder: so an absolute path and no password. */
-function recordedUrl(url: string): string {
+function recordedUrl(given: string): string {
+  const { url } = viaOf(given)
   const path = filePathOf(url)
   if (path !== undefined && path !== '') return `file:${resolve(path)}`
   return url

@@ -11,11 +11,13 @@ import { createSecureContext } from 'node:tls'
 import { isatty } from 'node:tty'
 import type { Command } from 'commander'
 import { keepAlive, systemClock, whenAborted } from '../../clock.ts'
+import type { AnnouncedEndpoint } from '../../connect/beside-protocol.ts'
 import { openInPlace, openReplica } from '../../connect/connect.ts'
 import { OPERATOR_SECRET, operatorFile } from '../../connect/operator-secret.ts'
 import { RelocatingLessor } from '../../connect/relocating-lessor.ts'
+import { announceable, ServerAnnouncement } from '../../connect/server-announcement.ts'
 import { storeOf } from '../../connect/store-of.ts'
-import { redactedUrl } from '../../connect/url.ts'
+import { redactedUrl, viaOf } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
 import { FACE_NAMES } from '../../face/face.ts'
 import { parseNameMap, ResourceNames } from '../../face/resource-names.ts'
@@ -244,8 +246,10 @@ export async function serveUntilStopped(
   }
 
   async function serveOnce(): Promise<unknown> {
-    const { store, replica, owned, url } = await attributeErrors(settings, () => openFollowingMoves(settings.url, options.shared !== true))
-    if (url !== settings.url)
+    const { store, replica, owned, url } = await attributeErrors(settings, () =>
+      openFollowingMoves(viaOf(settings.url).url, options.shared !== true, log),
+    )
+    if (url !== viaOf(settings.url).url)
       log.warn(
         { store: 'moved', to: redactedUrl(url) },
         `the leases of ${redactedUrl(settings.url)} have moved to ${redactedUrl(url)}, which is served instead`,
@@ -258,6 +262,7 @@ export async function serveUntilStopped(
         return opened
       },
     })
+    await using announcement = owned ? undefined : await ServerAnnouncement.open(url, { clock: systemClock, failed: logAnnouncing(log) })
     const path = filePathOf(url)
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
@@ -279,18 +284,21 @@ export async function serveUntilStopped(
       ...(options.behindProxy === true && { behindProxy: true }),
       ...(operator !== undefined && { operator }),
       ...(options.moveTo !== undefined && { moveTo: options.moveTo }),
+      ...(announcement !== undefined && { beside: announcement.check }),
       // Checked here: a misspelt option would be dropped in silence.
     } satisfies Partial<ServeOptions>
     const addresses = options.listen ?? (options.socket === undefined ? ['127.0.0.1:7420'] : [])
     await using server = await attribute(['listen', 'probe'], () =>
       listen(serve, { ...listening, listen: addresses }, options.nextPort === true),
     )
+    const announceBeside = () => announcement?.announce(lessor.here === replica ? announceableOf(server, options) : [])
     const reload = () => {
       // The terminal was closed, so the user could neither see nor stop the server any more.
       if (startedInTerminal && !hasTerminal()) return stop.now()
       if (options.tlsCert === undefined) return log.info({}, 'HUP: this server has no certificates to read again')
       server
         .reload()
+        .then(announceBeside)
         .then(() => log.info({ tls: 'reloaded', ...validity(options) }, 'the certificates were read again'))
         .catch(error => log.error({ error: String(error) }, 'the certificates could not be read again; the old ones stay in use'))
     }
@@ -298,6 +306,9 @@ export async function serveUntilStopped(
     await using registry = await attribute(REGISTRY, () => openRegistryListeners(server, options, { clock: systemClock, log }))
     // If the leases have moved in the meantime, this file must not refer to the server.
     if (owned && lessor.here === replica) await announce(store, server, options.tlsCert !== undefined)
+    await announceBeside()
+    // Clients that opened the former store follow the leases themselves.
+    lessor.onMoved(() => void announceBeside())
     await printAddresses(redactedUrl(url), out, server, options, registry.opened)
     const leave = new AbortController()
     const running = runBeside(lessor, leave.signal)
@@ -315,12 +326,13 @@ export async function serveUntilStopped(
 async function openFollowingMoves(
   first: string,
   own: boolean,
+  log: ServerLog,
 ): Promise<{ readonly store: Store; readonly replica: Replica; readonly owned: boolean; readonly url: string }> {
   for (let url = first, hops = 0; ; hops++) {
     try {
       const store = await storeOf(url, own ? { own: { name: 'leasehold serve' } } : {})
       const owned = !store.profile.shared
-      const replica = await openReplica(store, url, { owned })
+      const replica = await openReplica(store, url, { owned, crowded: message => log.warn({ store: redactedUrl(url) }, message) })
       const { moved } = (await replica.read({ kind: 'summary' })).value
       if (!moved) return { store, replica, owned, url }
       await replica[Symbol.asyncDispose]()
@@ -364,6 +376,19 @@ function exitAfterTimeout(log: ServerLog): void {
     process.exit(EXIT.unavailable)
   }
   systemClock.after(STOP_TIMEOUT, exit)
+}
+
+/** The store is served in any case: only clients that look for the server there do not find it. */
+function logAnnouncing(log: ServerLog): (error: LeaseError | undefined) => void {
+  return error => {
+    if (error === undefined) log.info({}, "this server is announced in its store again: clients with via: 'server' find it")
+    else log.warn({ error: error.message }, "this server cannot be announced in its store: clients with via: 'server' use the store itself")
+  }
+}
+
+function announceableOf({ addresses }: Server, { tlsCert, tlsCa }: ServeSettings): AnnouncedEndpoint[] {
+  const fingerprint = tlsCert === undefined ? undefined : new X509Certificate(readFileSync(tlsCert)).fingerprint256
+  return announceable(addresses, { clock: systemClock, fingerprint, clientCertificates: tlsCa !== undefined })
 }
 
 /** Records the server's address in the data file. Commands that open the file connect to it. */

@@ -2,6 +2,7 @@
 import { MESSAGES_VERSION, otherMessages } from '../../wire/messages.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { LOG_WENT_BACK } from '../listener.ts'
+import { identify, identifyBeside } from './authentication.ts'
 import { type RespCommand, text } from './command.ts'
 import { writeValue } from './replies.ts'
 import type { RespSession, SessionCommand } from './session.ts'
@@ -14,7 +15,7 @@ export const CONNECTION_COMMANDS: readonly RespCommand[] = [
     name: 'HELLO',
     arity: -1,
     open: true,
-    summary: '[2 | 3 [AUTH user key] [SETNAME name] [WITNESS text] [MESSAGES version]]',
+    summary: '[2 | 3 [AUTH user key] [SETNAME name] [BESIDE name proof] [WITNESS text] [MESSAGES version]]',
     example: ['2'],
     run: hello,
   },
@@ -104,6 +105,7 @@ function hello(session: RespSession): void {
   let name: string | undefined
   let witness: string | undefined
   let messages: number | undefined
+  let beside: { readonly name: string; readonly proof: string } | undefined
   for (let i = 2; i < args.count; ) {
     if (args.is(i, 'AUTH') && i + 2 < args.count) {
       secret = text(session, i + 2, 'the key')
@@ -111,6 +113,9 @@ function hello(session: RespSession): void {
     } else if (args.is(i, 'SETNAME') && i + 1 < args.count) {
       name = text(session, i + 1, 'the name')
       i += 2
+    } else if (args.is(i, 'BESIDE') && i + 2 < args.count) {
+      beside = { name: text(session, i + 1, 'the name'), proof: text(session, i + 2, 'the proof') }
+      i += 3
     } else if (args.is(i, 'WITNESS') && i + 1 < args.count) {
       witness = text(session, i + 1, 'the witness')
       i += 2
@@ -119,31 +124,52 @@ function hello(session: RespSession): void {
       i += 2
     } else return session.reply(to => to.error('ERR', 'syntax error in HELLO'))
   }
-  if (secret !== undefined) session.identify(secret)
-  else guarded.access.admit(session.caller)
+  if (secret !== undefined) identify(session, secret)
+  else if (beside === undefined) guarded.access.admit(session.caller)
   if (messages !== undefined && messages !== MESSAGES_VERSION)
     throw otherMessages('this server', { client: messages, server: MESSAGES_VERSION })
   if (messages !== undefined) session.messages = messages
   if (name !== undefined) session.name = name
-  const { profile } = guarded.lessor
+  if (beside !== undefined) {
+    // The store is asked, and nothing that follows is executed before its answer.
+    const greeting = identifyBeside(session, beside.name, beside.proof).then(async answer => ({
+      ...(await checkWitness(session, witness)),
+      answer,
+    }))
+    return session.replyBlocking(greeting, (to, checked) => greet(session, to, { protocol, witness, ...checked }))
+  }
+  session.replyLater(checkWitness(session, witness), (to, checked) => greet(session, to, { protocol, witness, ...checked }))
+}
+
+interface HelloReply {
+  readonly protocol: number
+  readonly witness: string | undefined
+  readonly revision: number
+  readonly continues: boolean
+  /** The proof for a client that found this server in its store. */
+  readonly answer?: string
+}
+
+function greet(session: RespSession, to: RespWriter, { protocol, witness, revision, continues, answer }: HelloReply): void {
+  const { lessor } = session.host.context.guarded
+  const { profile } = lessor
   // This reply and all after it use the new protocol. Replies to earlier commands use the old one.
-  session.replyLater(checkWitness(session, witness), (to, { revision, continues }) => {
-    if (protocol !== 0) session.protocol = protocol
-    to.protocol = session.protocol
-    writeValue(to, {
-      ...{
-        server: 'leasehold',
-        version: REDIS_VERSION,
-        proto: session.protocol,
-        id: session.id,
-        mode: 'standalone',
-        role: 'master',
-        modules: [],
-      },
-      ...{ messages: MESSAGES_VERSION, revision, profile: JSON.stringify(profile) },
-      // Only for clients that keep witnesses.
-      ...(witness !== undefined && { witness: guarded.lessor.witness ?? '', continues: continues ? 1 : 0 }),
-    })
+  if (protocol !== 0) session.protocol = protocol as 2 | 3
+  to.protocol = session.protocol
+  writeValue(to, {
+    ...{
+      server: 'leasehold',
+      version: REDIS_VERSION,
+      proto: session.protocol,
+      id: session.id,
+      mode: 'standalone',
+      role: 'master',
+      modules: [],
+    },
+    ...{ messages: MESSAGES_VERSION, revision, profile: JSON.stringify(profile) },
+    // Only for clients that keep witnesses.
+    ...(witness !== undefined && { witness: lessor.witness ?? '', continues: continues ? 1 : 0 }),
+    ...(answer !== undefined && { beside: answer }),
   })
 }
 
@@ -163,7 +189,7 @@ async function checkWitness(
 function auth(session: RespSession): void {
   const { count } = session.args
   if (count > 3) return session.reply(to => to.error('ERR', "wrong number of arguments for 'auth' command"))
-  session.identify(text(session, count - 1, 'the key'))
+  identify(session, text(session, count - 1, 'the key'))
   session.reply(to => to.simple('OK'))
 }
 

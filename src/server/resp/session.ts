@@ -338,18 +338,16 @@ export class RespSession implements ByteLinkEnd {
     this.#pushes.wake()
   }
 
-  identify(secret: string): void {
-    try {
-      const caller = this.host.context.guarded.access.identify(secret)
-      this.#connection?.identified(caller)
-      this.caller = caller
-      this.turns.caller = caller
-      this.name = this.#name // the holder of a bound key is another
-      this.#updateBounds()
-    } catch (error) {
-      if (++this.#failedAuths >= MAX_FAILED_AUTHS) this.closeAfterReplies()
-      throw error
-    }
+  become(caller: Caller): void {
+    this.#connection?.identified(caller)
+    this.caller = caller
+    this.turns.caller = caller
+    this.name = this.#name // the holder of a bound key is another
+    this.#updateBounds()
+  }
+
+  authFailed(): void {
+    if (++this.#failedAuths >= MAX_FAILED_AUTHS) this.closeAfterReplies()
   }
 
   /** Resets the connection to its initial state. Results of earlier requests must not reach the next caller. The protocol changes with the reply to RESET. */

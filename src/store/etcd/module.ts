@@ -11,6 +11,9 @@ export const etcd: StoreModule = {
     const [{ EtcdStore }, { etcdOptions }] = await Promise.all([import('./etcd.ts'), import('./url.ts')])
     return new EtcdStore({ ...etcdOptions(url), clock })
   },
+  async announcements(url, clock) {
+    return (await import('./announcements.ts')).EtcdAnnouncements.open(url, clock)
+  },
   async certify(url, options) {
     return (await import('./certification.ts')).etcdUnderTest(url, options)
   },

@@ -12,6 +12,9 @@ export const file: StoreModule = {
     const { FileStore } = await import('./file.ts')
     return new FileStore({ path, ...(own !== undefined && { own }) })
   },
+  async announcements(url, clock) {
+    return new (await import('./announcements.ts')).FileAnnouncements(requiredFilePath(url), clock)
+  },
   async certify(url, options) {
     return (await import('./certification.ts')).fileUnderTest(url, options)
   },

@@ -13,6 +13,9 @@ export const postgres: StoreModule = {
     const { PostgresStore } = await import('./postgres.ts')
     return new PostgresStore({ url, clock })
   },
+  async announcements(url, clock) {
+    return (await import('./announcements.ts')).PostgresAnnouncements.open(url, clock)
+  },
   async certify(url, options) {
     return (await import('./certification.ts')).postgresUnderTest(url, options)
   },

@@ -13,6 +13,9 @@ export const redis: StoreModule = {
     const { RedisStore } = await import('./redis.ts')
     return new RedisStore({ url, clock })
   },
+  async announcements(url, clock) {
+    return new (await import('./announcements.ts')).RedisAnnouncements(url, clock)
+  },
   async certify(url, options) {
     return (await import('./certification.ts')).redisUnderTest(url, options)
   },

@@ -39,6 +39,8 @@ export interface RemoteLessorOptions {
    * @default 5_000
    */
   readonly connectWithin?: number
+  /** Try each address once, and fail if none answers. @default false: try until `connectWithin` is over */
+  readonly connectOnce?: boolean
 }
 
 /** `close` waits this long for answers. */
@@ -100,7 +102,7 @@ export class RemoteLessor implements Lessor {
   static async open(options: RemoteLessorOptions): Promise<RemoteLessor> {
     const lessor = new RemoteLessor(options)
     try {
-      await lessor.#connections.connect(options.connectWithin ?? 5_000)
+      await lessor.#connections.connect(options.connectWithin ?? 5_000, { once: options.connectOnce ?? false })
       return lessor
     } catch (error) {
       await lessor[Symbol.asyncDispose]()

@@ -16,7 +16,7 @@ import {
 import { codeFrom, factsFrom, parseRespError, reasonFrom } from '../received-error.ts'
 import { isNotTls, isUntrustedCertificate } from '../tls-errors.ts'
 import { ProtocolError } from './command-parser.ts'
-import type { Dial } from './dial.ts'
+import type { Dial, Introduction } from './dial.ts'
 import type { ByteLink, ByteLinkEnd } from './link.ts'
 import { Push, type Reply, ReplyError, ReplyParser } from './reply-parser.ts'
 
@@ -63,6 +63,7 @@ export class RespConnection implements ByteLinkEnd {
   #over = false
   /** The greeting was sent as an older server understands it. */
   #plain = false
+  #introduction: Introduction | undefined
   readonly #options: RespConnectionOptions
   readonly #parser = new ReplyParser()
   readonly #link: ByteLink
@@ -74,7 +75,22 @@ export class RespConnection implements ByteLinkEnd {
     this.name = dial.name
     this.heardAt = clock.now()
     this.#link = dial.open(this)
-    this.#sayHello(['WITNESS', options.witness, 'MESSAGES', String(MESSAGES_VERSION)])
+    const more = ['WITNESS', options.witness, 'MESSAGES', String(MESSAGES_VERSION)]
+    if (dial.introduce === undefined) this.#sayHello(more)
+    else void this.#introduce(dial.introduce.bind(dial), more)
+  }
+
+  async #introduce(introduce: () => Promise<Introduction>, more: readonly string[]): Promise<void> {
+    try {
+      const introduction = await introduce()
+      const { name, proof } = introduction
+      this.#introduction = introduction
+      if (!this.#over) this.#sayHello(['BESIDE', name, proof, ...more])
+    } catch (cause) {
+      if (this.#over) return // the connection has ended, and told why
+      const message = `${this.name} could not be asked whether it serves this store: ${(cause as Error).message}`
+      this.close(new LeaseError('UNAVAILABLE', message, { cause, reason: cause instanceof LeaseError ? cause.reason : undefined }))
+    }
   }
 
   #sayHello(more: readonly string[]): void {
@@ -161,8 +177,11 @@ export class RespConnection implements ByteLinkEnd {
   }
 
   #greet(reply: Reply): void {
+    const introduction = this.#introduction
     if (reply instanceof ReplyError) {
       const { code, message, rest } = parseRespError(reply.message)
+      // Whatever it is, it is not the server that the store names. The store has to be asked again.
+      if (introduction !== undefined) return this.#fail(`${this.name} does not serve this store: ${message}`, { reason: 'stranger' })
       if (!this.#plain && code === 'ERR') {
         this.#plain = true // an older server, which does not know every word of this greeting
         return this.#sayHello([])
@@ -177,6 +196,8 @@ export class RespConnection implements ByteLinkEnd {
     }
     if (!(reply instanceof Map)) throw new ProtocolError('its greeting cannot be read')
     const fields = reply as ReadonlyMap<Reply, Reply>
+    if (introduction !== undefined && textOf(fields.get('beside')) !== introduction.answer)
+      return this.#fail(`${this.name} does not serve this store: it cannot prove it`, { reason: 'stranger' })
     const version = fields.get('messages')
     if (!isWhole(version)) throw new ProtocolError('it is another kind of server')
     if (version !== MESSAGES_VERSION) return this.close(otherMessages(this.name, { client: MESSAGES_VERSION, server: version }))
@@ -246,6 +267,10 @@ function profileFrom(text: string): ServerProfile {
   if (typeof profile !== 'object' || profile === null || typeof (profile as ServerProfile).store !== 'string')
     throw new ProtocolError('its greeting has no profile')
   return profile as ServerProfile
+}
+
+function textOf(reply: Reply | undefined): string | undefined {
+  return reply instanceof Uint8Array ? Buffer.from(reply).toString('latin1') : undefined
 }
 
 function command(words: readonly string[]): Buffer {

@@ -82,8 +82,11 @@ export class ServerConnections {
     return this.#options.requests.size > 0
   }
 
-  /** Resolves when a server has greeted this client. Throws what the server refused, or `UNAVAILABLE` after `timeout` ms. */
-  connect(timeout: number): Promise<void> {
+  /**
+   * Resolves when a server has greeted this client. Throws what the server refused, or `UNAVAILABLE` after `timeout` ms; with `once`, as soon as no address has
+   * answered.
+   */
+  connect(timeout: number, { once = false }: { readonly once?: boolean } = {}): Promise<void> {
     return new Promise((resolve, reject) => {
       let last: LeaseError | undefined
       const cancel = this.#options.clock.after(
@@ -102,9 +105,10 @@ export class ServerConnections {
         },
         { ref: true },
       )
+      let left = once ? this.#options.dials.length : Number.POSITIVE_INFINITY
       this.#firstResult = error => {
         last = error
-        if (error !== undefined && this.mayEnd(error) && !(this.#options.dials.length === 1 && isWrongAddress(error))) return
+        if (error !== undefined && --left > 0 && this.mayEnd(error) && !(this.#options.dials.length === 1 && isWrongAddress(error))) return
         this.#firstResult = undefined
         cancel()
         if (error === undefined) resolve()

@@ -1,7 +1,7 @@
 /** Parses `leasehold://` addresses, and opens sockets to the servers that they name. */
 import { readFileSync } from 'node:fs'
-import { connect } from 'node:net'
-import { connect as connectTls } from 'node:tls'
+import { connect, type Socket } from 'node:net'
+import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { LeaseError } from '../../errors.ts'
 import { type ByteLink, type ByteLinkEnd, linkOver } from './link.ts'
 
@@ -9,6 +9,18 @@ import { type ByteLink, type ByteLinkEnd, linkOver } from './link.ts'
 export interface Dial {
   readonly name: string
   open(end: ByteLinkEnd): ByteLink
+  /**
+   * Present if the server and this client prove to each other that they use the same store (`HELLO … BESIDE`). Called for each connection, once the server is
+   * reached and its certificate is the expected one. Nothing is sent before.
+   */
+  introduce?(): Promise<Introduction>
+}
+
+/** What a client says of itself in place of a key, and what only the right server can answer. */
+export interface Introduction {
+  readonly name: string
+  readonly proof: string
+  readonly answer: string
 }
 
 export interface ServerAddress {
@@ -52,6 +64,45 @@ function dialHost(url: string, text: string, files: Certificates | undefined): D
       // `closed` of the link reports the error; without this listener it would end the process.
       socket.on('error', () => {})
       return linkOver(socket, end)
+    },
+  }
+}
+
+export interface AnnouncedAddress {
+  /** `host:port`, `[v6]:port` or the path of a socket. */
+  readonly address: string
+  /** The SHA-256 fingerprint of the only certificate that is trusted. Undefined: no TLS. */
+  readonly fingerprint?: string | undefined
+}
+
+/** Connects to a server that was found in its store. */
+export function dialAnnounced({ address, fingerprint }: AnnouncedAddress, introduce: () => Promise<Introduction>): Dial {
+  let socket: Socket | undefined
+  const reached = (): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const opened = socket!
+      opened.once('close', () => reject(new LeaseError('UNAVAILABLE', `${address} cannot be reached`)))
+      if (fingerprint === undefined) opened.once('connect', () => resolve())
+      else
+        opened.once('secureConnect', () => {
+          if ((opened as TLSSocket).getPeerX509Certificate()?.fingerprint256 === fingerprint) return resolve()
+          opened.destroy(new Error(`${address} shows another certificate than the one that its store names`))
+        })
+    })
+  const [, bracketed, bare, port] = /^(?:\[([^\]]+)\]|([^:/]+)):(\d+)$/.exec(address) ?? []
+  const where = { host: bracketed ?? bare, port: Number(port), noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }
+  return {
+    name: address,
+    open: end => {
+      // The fingerprint is compared instead of an authority and a name.
+      if (fingerprint !== undefined) socket = connectTls({ ...where, rejectUnauthorized: false, servername: '' })
+      else socket = address.startsWith('/') ? connect(address) : connect(where)
+      socket.on('error', () => {})
+      return linkOver(socket, end)
+    },
+    introduce: async () => {
+      await reached()
+      return introduce()
     },
   }
 }

@@ -1,0 +1,310 @@
+// What holders cost that only hold: CPU of a process, transactions, rows and connections of an engine. Counts and CPU times, which are steady on a busy machine.
+//
+// A holder is a process of its own where its CPU is measured. Elsewhere up to 32 are in one process of the system, each with its own replica and its own connections: an
+// engine cannot tell the difference.
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import pg from 'pg'
+import { createClient } from 'redis'
+import { connect } from '../dist/index.js'
+import { engine } from './contenders.mjs'
+import { endsWithRun, folder } from './engine.mjs'
+import { seconds } from './measure.mjs'
+import { startPostgres } from './peers/postgres.mjs'
+import { atMost, oneLine } from './row.mjs'
+
+const program = fileURLToPath(new URL('./idle-child.mjs', import.meta.url))
+const IN_ONE_PROCESS = 32
+/** Until this many seconds after a start, a holder reads what it has missed, and compiles. */
+const SETTLE = 5
+/** A store that cannot carry so many holders takes for ever to open them: seconds for each. */
+const OPEN_TIMEOUT = 3
+
+const times = quick => (quick ? { ttl: 6_000, window: 12 } : { ttl: 30_000, window: 60 })
+
+/** Starts a process with `count` holders, and resolves when they hold. */
+async function startHolders({ count = 1, ...options }) {
+  const child = endsWithRun(fork(program, [JSON.stringify({ count, ...options })], { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] }))
+  let said = ''
+  child.stderr.on('data', text => (said = (said + text).slice(-2_000)))
+  const within = new AbortController()
+  const late = sleep(1_000 * (30 + OPEN_TIMEOUT * count), 'late', { signal: within.signal, ref: false }).catch(() => 'ready')
+  const first = await Promise.race([once(child, 'message').then(([message]) => message), once(child, 'exit').then(() => 'ended'), late])
+  within.abort()
+  if (first !== 'ready') {
+    child.kill('SIGKILL')
+    const why = /LeaseError.*|Error: .*/.exec(said)?.[0] ?? 'the processes did not get their leases in time'
+    throw new Error(oneLine(why))
+  }
+  const ask = async message => {
+    child.send(message)
+    return (await once(child, 'message'))[0]
+  }
+  return {
+    ask,
+    kill: async () => {
+      const gone = once(child, 'exit')
+      child.kill('SIGKILL')
+      await gone
+    },
+    [Symbol.asyncDispose]: async () => {
+      if (child.exitCode !== null || child.signalCode !== null) return
+      const gone = once(child, 'exit')
+      child.kill('SIGKILL')
+      await gone
+    },
+  }
+}
+
+/** Hands `count` holders to `work`, in as few processes as the measure allows. */
+async function withHolders({ count, first = 0, ...options }, work) {
+  const started = []
+  try {
+    for (let from = 0; from < count; from += IN_ONE_PROCESS)
+      started.push(await startHolders({ ...options, first: first + from, count: Math.min(IN_ONE_PROCESS, count - from) }))
+    return await work(started)
+  } finally {
+    await Promise.all(started.map(each => each[Symbol.asyncDispose]()))
+  }
+}
+
+async function allHeld(started, count) {
+  const held = (await Promise.all(started.map(({ ask }) => ask('held')))).reduce((sum, each) => sum + each.held, 0)
+  if (held !== count) throw new Error(`${count - held} of ${count} holders lost their leases`)
+}
+
+/** The part of a core that an idle holder takes, in percent. */
+export async function cpu(report, { quick }) {
+  const { ttl, window } = times(quick)
+  const places = {
+    'a file': async () => `file:${join(folder('idle'), 'leases.db')}`,
+    Postgres: async () => (await engine('postgres')).url,
+    Redis: async () => (await engine('redis')).url,
+    etcd: async () => `etcd://127.0.0.1:${(await engine('etcd')).ports[0]}`,
+    'a server': async () => (await engine('leasehold')).url,
+  }
+  // All at the same time: they sleep.
+  const rows = await Promise.all(
+    Object.entries(places).map(async ([name, place]) => {
+      try {
+        const holder = await startHolders({ url: await place(), ttl })
+        try {
+          await sleep(SETTLE * 1_000)
+          const before = await holder.ask('cpu')
+          await sleep(window * 1_000)
+          const after = await holder.ask('cpu')
+          await allHeld([holder], 1)
+          const used = after.cpu.user + after.cpu.system - before.cpu.user - before.cpu.system
+          return { name, value: used / 1e4 / (after.at - before.at) }
+        } finally {
+          await holder[Symbol.asyncDispose]()
+        }
+      } catch (error) {
+        return { name, failed: oneLine(error.message) }
+      }
+    }),
+  )
+  for (const { name, ...figure } of rows)
+    report({ name: `CPU of an idle holder on ${name}, ttl ${ttl / 1_000} s`, unit: '% of a core', ...figure, want: atMost(0.3) })
+}
+
+/** A Postgres of its own, so that nothing else is counted, with room for as many connections as today's builds open. */
+async function countedPostgres(work) {
+  const running = await startPostgres({ settings: ['max_connections=1100', 'autovacuum=off'] })
+  const query = new pg.Client({ connectionString: running.url })
+  query.on('error', () => {})
+  try {
+    await query.connect()
+    await query.query('create database counted')
+    const url = running.url.replace(/\/postgres$/, '/counted')
+    const counts = async () => {
+      // Sessions report within a second of a transaction; an idle one, after ten.
+      const { rows } = await query.query(
+        `select xact_commit + xact_rollback as transactions from pg_stat_database where datname = 'counted'`,
+      )
+      return Number(rows[0].transactions)
+    }
+    const connections = async () => {
+      const { rows } = await query.query(
+        `select count(*) as connections from pg_stat_activity where datname = 'counted' and backend_type = 'client backend'`,
+      )
+      return Number(rows[0].connections)
+    }
+    return await work({ url, counts, connections })
+  } finally {
+    await query.end().catch(() => {})
+    await running[Symbol.asyncDispose]()
+  }
+}
+
+/** Rows that were read from tables, by scans and by indexes. */
+async function rowsRead(client) {
+  const { rows } = await client.query(
+    'select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0) as read from pg_stat_user_tables',
+  )
+  return Number(rows[0].read)
+}
+
+const SIZES = { full: [2, 32, 256], quick: [2, 8, 32] }
+
+/** Transactions for each renewal, and rows, with more and more processes. */
+export async function transactions(report, { quick }) {
+  const { ttl, window } = times(quick)
+  for (const count of quick ? SIZES.quick : SIZES.full) {
+    const largest = count === (quick ? SIZES.quick : SIZES.full).at(-1)
+    const rows = []
+    try {
+      await countedPostgres(async ({ url, counts, connections }) => {
+        const client = new pg.Client({ connectionString: url })
+        client.on('error', () => {})
+        await client.connect()
+        try {
+          await withHolders({ url, count, ttl }, async started => {
+            await sleep(SETTLE * 1_000)
+            const before = { transactions: await counts(), rows: await rowsRead(client), at: seconds() }
+            await sleep(window * 1_000)
+            const took = seconds() - before.at
+            const renewals = (count * took) / (ttl / 2_000)
+            rows.push({
+              name: `Postgres, ${count} idle processes: transactions for each holder and renewal`,
+              unit: 'transactions',
+              value: ((await counts()) - before.transactions) / renewals,
+              want: atMost(2),
+            })
+            const read = ((await rowsRead(client)) - before.rows) / took
+            rows.push({
+              name: `Postgres, ${count} idle processes: connections for each`,
+              unit: 'connections',
+              value: ((await connections()) - 1) / count,
+              want: atMost(1),
+            })
+            await allHeld(started, count)
+            if (largest) rows.push(await besideOwnRows({ url, client, count, ttl, window, read }))
+          })
+        } finally {
+          await client.end().catch(() => {})
+        }
+      })
+    } catch (error) {
+      rows.push({ name: `Postgres, ${count} idle processes`, unit: '', failed: oneLine(error.message) })
+    }
+    for (const row of rows) report(row)
+  }
+}
+
+/** As many processes that each renew a row of their own: what a store of rows without a log would do. */
+async function besideOwnRows({ url, client, count, ttl, window, read }) {
+  const pool = new pg.Pool({ connectionString: url, max: 16 })
+  pool.on('error', () => {})
+  try {
+    await pool.query('create table own (id int primary key, until timestamptz)')
+    await pool.query('insert into own select n, now() from generate_series(1, $1) n', [count])
+    // Only this table: the holders go on meanwhile.
+    const readHere = async () => {
+      const { rows } = await client.query(
+        `select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as read from pg_stat_user_tables where relname = 'own'`,
+      )
+      return Number(rows[0]?.read ?? 0)
+    }
+    const before = await readHere()
+    const end = seconds() + window
+    const began = seconds()
+    const interval = ttl / 2
+    await Promise.all(
+      Array.from({ length: count }, async (_, i) => {
+        await sleep((interval * i) / count)
+        for (; seconds() < end; await sleep(interval)) await pool.query('update own set until = now() where id = $1', [i + 1])
+      }),
+    )
+    const took = seconds() - began
+    await sleep(1_500) // sessions report within a second of their last transaction
+    return {
+      name: `Postgres, ${count} idle processes: rows read`,
+      unit: 'rows/s',
+      value: read,
+      peers: [
+        { name: `${count} processes that each renew one row of their own`, value: ((await readHere()) - before) / took, want: atMost(20) },
+      ],
+    }
+  } finally {
+    await pool.end()
+  }
+}
+
+/** Connections that the store adds to those of the application. */
+export async function connections(report, { quick }) {
+  const { ttl } = times(quick)
+  const count = 8
+  await countedPostgres(async ({ url, connections: open }) => {
+    await withHolders({ url, count, ttl, handIn: true }, async started => {
+      await sleep(SETTLE * 1_000)
+      const { ofApplication } = await started[0].ask('held')
+      const extra = ((await open()) - ofApplication) / count
+      report({
+        name: "Postgres: connections of an idle process, beyond the application's pool",
+        unit: 'connections',
+        value: extra,
+        want: atMost(0),
+      })
+    })
+  })
+  const { url } = await engine('redis')
+  const client = createClient({ url })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    const open = async () => (await client.sendCommand(['CLIENT', 'LIST'])).trim().split('\n').length
+    for (const handIn of [false, true]) {
+      const before = await open()
+      await withHolders(
+        { url: handIn ? url : `${url}?name=idle-connections`, count, ttl, handIn, name: 'idle-handed-in' },
+        async started => {
+          await sleep(SETTLE * 1_000)
+          const { ofApplication } = await started[0].ask('held')
+          const name = handIn
+            ? "Redis: connections of an idle process, beyond the application's client"
+            : 'Redis: connections of an idle process'
+          report({ name, unit: 'connections', value: ((await open()) - before - ofApplication) / count, want: atMost(handIn ? 0 : 1) })
+        },
+      )
+    }
+  } finally {
+    client.destroy()
+  }
+}
+
+/** Measures how late, beyond its ttl, a waiter gets the lease of a holder that died, while many others idle. */
+export async function takeover(report, { quick }) {
+  const count = quick ? 32 : 256
+  const ttl = 3_000
+  const late = []
+  const name = `Postgres, ${count} idle holders and a waiter: the grant after the holder died, beyond its ttl of 3 s`
+  try {
+    await countedPostgres(({ url }) =>
+      withHolders({ url, count, ttl: 30_000 }, async () => {
+        const leases = await connect(url, { holder: 'waiter' })
+        try {
+          for (let round = 0; round < (quick ? 3 : 9); round++) {
+            const first = 10_000 + round
+            const victim = await startHolders({ url, ttl, first })
+            const waiting = leases.acquire(`idle/${first}`, { ttl: 30_000, wait: '1m' })
+            while ((await leases.query(`idle/${first}`)).pending.length === 0) await sleep(20)
+            const { at } = await victim.ask('renew')
+            await victim.kill()
+            const lease = await waiting
+            late.push((seconds() - at) * 1_000 - ttl)
+            await lease.release()
+          }
+        } finally {
+          await leases.close()
+        }
+      }),
+    )
+    report({ name, unit: 'ms', rounds: late, want: atMost(50) })
+  } catch (error) {
+    report({ name, unit: 'ms', failed: oneLine(error.message), want: atMost(50) })
+  }
+}
