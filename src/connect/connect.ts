@@ -13,6 +13,9 @@ import { type ConnectRetryOptions, openWithRetry } from './retry.ts'
 import { storeOf } from './store-of.ts'
 import { defaultUrl, schemeOf } from './url.ts'
 
+/** A process that only holds leases reads its log with its renewals, and after this many ms at the latest. */
+const READ_EVERY = 60_000
+
 export interface OpenOptions {
   readonly clock?: Clock | undefined
   /** The API key for a server. Stores have no keys. Default: the environment variable `LEASEHOLD_API_KEY`. */
@@ -91,33 +94,41 @@ function isLessor(value: object): value is Lessor {
 async function openStore(store: Store, options: OpenOptions): Promise<Lessor> {
   const { clock = systemClock } = options
   const { Replica } = await replicaCode()
-  const replica = await Replica.open(store, { clock, owned: !store.profile.shared })
-  return new RelocatingLessor(replica, { clock, open: there => openInPlace(there, options) })
+  const replica = await Replica.open(store, { clock, owned: !store.profile.shared, readEvery: READ_EVERY })
+  return new RelocatingLessor(replica, { clock, open: there => openAt(there, options, READ_EVERY) })
 }
 
 /** The lessor at `url`. It follows the leases if they move to another store. */
 export async function open(url: string = defaultUrl(), options: OpenOptions = {}): Promise<Lessor> {
   const openServer = servers[schemeOf(url) ?? '']
   if (openServer !== undefined) return openServer(url, options) // the server follows the leases
-  const { lessor, served } = await openStoreOrItsServer(url, options)
+  const { lessor, served } = await openStoreOrItsServer(url, options, READ_EVERY)
   return new RelocatingLessor(lessor, {
     ...options,
-    open: there => openInPlace(there, options),
-    ...(served && { home: () => openInPlace(url, options) }),
+    open: there => openAt(there, options, READ_EVERY),
+    ...(served && { home: () => openAt(url, options, READ_EVERY) }),
   })
 }
 
-/** The lessor at `url`, without following the leases if they move to another store. */
-export async function openInPlace(url: string, options: OpenOptions = {}): Promise<Lessor> {
+/** The lessor at `url`, without following the leases if they move to another store. A replica follows its log at all times. */
+export function openInPlace(url: string, options: OpenOptions = {}): Promise<Lessor> {
+  return openAt(url, options)
+}
+
+async function openAt(url: string, options: OpenOptions, readEvery?: number): Promise<Lessor> {
   const openServer = servers[schemeOf(url) ?? '']
-  return openServer !== undefined ? openServer(url, options) : (await openStoreOrItsServer(url, options)).lessor
+  return openServer !== undefined ? openServer(url, options) : (await openStoreOrItsServer(url, options, readEvery)).lessor
 }
 
 /** A replica on the store at `url`, or a client of the server that owns it. */
-async function openStoreOrItsServer(url: string, options: OpenOptions): Promise<{ readonly lessor: Lessor; readonly served: boolean }> {
+async function openStoreOrItsServer(
+  url: string,
+  options: OpenOptions,
+  readEvery?: number,
+): Promise<{ readonly lessor: Lessor; readonly served: boolean }> {
   try {
     const { clock = systemClock } = options
-    return { lessor: await openReplica(await storeOf(url, { clock }), url, { clock, owned: false }), served: false }
+    return { lessor: await openReplica(await storeOf(url, { clock }), url, { clock, owned: false, readEvery }), served: false }
   } catch (error) {
     const owner = ownerOf(error)
     if (owner === undefined || servers[schemeOf(owner.address) ?? ''] === undefined) throw error
@@ -179,11 +190,11 @@ const survivors = new Map<string, Survivor>()
 export async function openReplica(
   store: Store,
   url: string,
-  { clock = systemClock, owned }: { readonly clock?: Clock; readonly owned: boolean },
+  { clock = systemClock, owned, readEvery }: { readonly clock?: Clock; readonly owned: boolean; readonly readEvery?: number | undefined },
 ): Promise<Replica> {
   const { Replica } = await replicaCode()
   const survivor = survivors.get(url)
-  const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }) })
+  const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }), ...(readEvery !== undefined && { readEvery }) })
   survivors.delete(url)
   whenAborted(replica.signal, () => {
     const { reason } = replica.signal

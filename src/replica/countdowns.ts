@@ -1,8 +1,11 @@
-/** The countdowns of one replica: one for each running timer of the state, and when to look at each of them again. */
+/**
+ * The countdowns of one replica: one for each running timer of the state, and when to look at each of them again. Those of the leases that this process holds are
+ * kept apart: a replica that reads the log now and then sets real timers for them only.
+ */
 
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId, timerOf } from '../kernel/state/timers.ts'
-import { type LeaseState, QUIET, type Slot, type State, TERM, type Timer } from '../kernel/state.ts'
+import { type LeaseState, QUIET, SLOTS, type Slot, type State, TERM, type Timer } from '../kernel/state.ts'
 import { TimerWheel, type WheelAlarm } from './timer-wheel.ts'
 
 export interface Countdown extends WheelAlarm {
@@ -22,20 +25,26 @@ export interface Countdown extends WheelAlarm {
   busy: number
   /** The timer already ran when this replica started. Perhaps no replica lives for a whole term, so it is marked early and often. */
   found: boolean
+  /** Of a lease that this process holds or waits with. */
+  own: boolean
 }
 
 export function newCountdown(lease: LeaseState | undefined, slot: Slot, epoch: number, zero: number, found: boolean): Countdown {
-  return { bucket: undefined, place: 0, lease, slot, epoch, zero: Math.ceil(zero), busy: 0, found }
+  return { bucket: undefined, place: 0, lease, slot, epoch, zero: Math.ceil(zero), busy: 0, found, own: false }
 }
 
 export class Countdowns {
   readonly #state: State
   readonly #wheel = new TimerWheel<Countdown>()
+  readonly #ownWheel = new TimerWheel<Countdown>()
+  /** The ids of the leases of this process. */
+  readonly #own: Set<number>
   /** CAP, HOLD, BREAK and QUIET, by timer id. The countdown of a TERM is kept on its lease. */
   readonly #others = new Map<number, Countdown>()
 
-  constructor(state: State) {
+  constructor(state: State, own: Set<number>) {
     this.#state = state
+    this.#own = own
   }
 
   of(lease: LeaseState | undefined, slot: Slot): Countdown | undefined {
@@ -55,13 +64,34 @@ export class Countdowns {
   add(countdown: Countdown, at: number): void {
     if (countdown.lease !== undefined && countdown.slot === TERM) countdown.lease.alarm = countdown
     else this.#others.set(this.idOf(countdown), countdown)
-    this.#wheel.set(countdown, at)
+    countdown.own = this.#own.size > 0 && countdown.lease !== undefined && this.#own.has(countdown.lease.id)
+    this.schedule(countdown, at)
   }
 
   remove(countdown: Countdown): void {
-    this.#wheel.remove(countdown)
-    if (countdown.lease !== undefined && countdown.slot === TERM) countdown.lease.alarm = undefined
-    else this.#others.delete(this.idOf(countdown))
+    this.#wheelOf(countdown).remove(countdown)
+    if (countdown.lease !== undefined && countdown.slot === TERM) {
+      countdown.lease.alarm = undefined
+      this.#own.delete(countdown.lease.id)
+    } else this.#others.delete(this.idOf(countdown))
+  }
+
+  /** This process holds the lease, or waits with it. `at`: when to look at a countdown again. */
+  keepOwn(id: number, at: (countdown: Countdown) => number): void {
+    const lease = findLease(this.#state, id)
+    if (lease === undefined || this.#own.has(id)) return
+    this.#own.add(id)
+    for (let slot = TERM as Slot; slot < SLOTS; slot++) {
+      const countdown = this.of(lease, slot)
+      if (countdown === undefined) continue
+      this.#wheel.remove(countdown)
+      countdown.own = true
+      this.schedule(countdown, at(countdown))
+    }
+  }
+
+  #wheelOf({ own }: Countdown): TimerWheel<Countdown> {
+    return own ? this.#ownWheel : this.#wheel
   }
 
   /** Returns whether this is still the countdown of a running timer, in the epoch it counts. */
@@ -88,17 +118,35 @@ export class Countdowns {
 
   /** Looks at it again at `at`, or at its earlier bucket. */
   schedule(countdown: Countdown, at: number): void {
-    this.#wheel.set(countdown, at)
+    this.#wheelOf(countdown).set(countdown, at)
   }
 
   /** When the next countdown is to be looked at. */
   get next(): number {
-    return this.#wheel.next() ?? Number.POSITIVE_INFINITY
+    return Math.min(this.nextOwn, this.#wheel.next() ?? Number.POSITIVE_INFINITY)
+  }
+
+  /** As `next`, of the leases of this process. */
+  get nextOwn(): number {
+    return this.#ownWheel.next() ?? Number.POSITIVE_INFINITY
+  }
+
+  /** Looks at those of the leases of this process that are to be looked at by now. Returns whether one of them is due, or worth a mark; the others are scheduled again. */
+  isOwnDue(now: number, at: (countdown: Countdown) => number): boolean {
+    let isDue = false
+    for (const countdown of this.#ownWheel.take(now)) {
+      const next = at(countdown)
+      if (next <= now) isDue = true
+      this.schedule(countdown, next)
+    }
+    return isDue
   }
 
   /** Takes the countdowns that are to be looked at by now, at most `most`. The caller schedules those again that are not due. */
   take(now: number, most: number): Countdown[] {
-    return this.#wheel.take(now, most)
+    const own = this.#ownWheel.take(now, most)
+    const others = this.#wheel.take(now, most - own.length)
+    return own.length === 0 ? others : [...own, ...others]
   }
 
   *[Symbol.iterator](): Generator<Countdown> {
