@@ -22,6 +22,8 @@ export interface FaultyScene {
   readonly isOver: boolean
   /** No faults now. */
   readonly isCalm: boolean
+  /** Begins a time without faults, until the returned function is called. */
+  calm(): () => void
   randomRate(): number
   crash(machine: Machine): void
 }
@@ -167,9 +169,10 @@ export class Faults {
   #loseTail(): void {
     const { log, arrival = 0 } = this.#scene.site
     const { length } = this.#scene.referee
-    const all = this.#scene.hosts.every(
-      host => host.replica !== undefined && host.replica.index === length && host.machine.stalledSince === undefined,
-    )
+    const { readEvery } = this.#scene.site
+    const runs = (host: Host) => host.replica !== undefined && host.machine.stalledSince === undefined
+    if (readEvery !== undefined) return this.#loseUnread(readEvery, this.#scene.hosts.every(runs))
+    const all = this.#scene.hosts.every(host => runs(host) && host.replica!.index === length)
     // Without the record that leases have arrived, no log decides anything until an operator repeats the move.
     const kept = Math.max(log.snapshot?.position.index ?? 0, arrival)
     const count = Math.min(this.#scene.dice.whole(1, 8), length - kept - 1)
@@ -179,5 +182,32 @@ export class Faults {
     this.#scene.referee.lose(count)
     // A replica that is cut off meets the log only after it has grown again, and must not take it for the log that it knew.
     if (this.#scene.hosts.length > 1 && this.#scene.dice.chance(0.5)) this.#cut(this.#scene.dice.pick(this.#scene.hosts).machine)
+  }
+
+  /**
+   * Records are lost that not every survivor has read, and that each of them has read at least one of. Those that read them all notice it within `readEvery`. Nothing
+   * else fails meanwhile: what a process that is cut off believes then is not guaranteed.
+   */
+  #loseUnread(readEvery: number, all: boolean): void {
+    const { log, wire } = this.#scene.site
+    const { hosts, referee, dice, world } = this.#scene
+    const { length } = referee
+    const indexes = hosts.map(host => host.replica?.index ?? 0)
+    const kept = Math.max(log.snapshot?.position.index ?? 0, Math.min(...indexes) - 1 - dice.whole(0, 3))
+    const count = length - kept
+    if (!all || wire.deaf.size + wire.mute.size + wire.full.size > 0 || count < 1 || kept < 1 || Math.min(...indexes) <= kept) return
+    world.fault(
+      `the log loses its last ${count} records, of which the processes have read ${indexes.map(index => index - kept).join(', ')}`,
+    )
+    log.loseTail(count)
+    referee.lose(count)
+    const { weather } = wire
+    const usual = { ...weather }
+    Object.assign(weather, { delay: 1, loss: 0, doubled: 0 })
+    const end = this.#scene.calm()
+    world.later(readEvery * 1.5 + 1_000, () => {
+      end()
+      if (!this.#scene.isOver) Object.assign(weather, usual)
+    })
   }
 }

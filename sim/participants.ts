@@ -28,6 +28,8 @@ export interface Site {
   /** The engine notifies readers of new records; otherwise they poll. */
   readonly push: boolean
   readonly snapshotRecords: number
+  /** Replicas may read the log now and then, and after this many ms at the latest. */
+  readonly readEvery?: number
   /** The incarnations of each holder so far: a process that was replaced may not know it yet. */
   readonly incarnations: Map<string, number[]>
 }
@@ -58,6 +60,9 @@ export class Host implements LessorAccess {
   readonly arrivedWhileStalled = new Map<number, number>()
   /** The last renewal that this machine acknowledged as an owner, by lease. */
   readonly renewals = new Map<number, { readonly at: number; readonly term: number; readonly life: number; readonly losses: number }>()
+  /** Something in this process waits for news of the log. Set by `listen`. */
+  listens = false
+  #stopListening = () => {}
   /** Called with each replica that is opened. */
   begins: (replica: Replica) => void = () => {}
 
@@ -88,6 +93,7 @@ export class Host implements LessorAccess {
           timeout: 3_000,
           snapshotRecords: site.snapshotRecords,
           events: 5_000,
+          ...(site.readEvery !== undefined && { readEvery: site.readEvery }),
           ...(this.#survivor !== undefined && { survivor: this.#survivor }),
         })
         if (log !== site.log) {
@@ -132,6 +138,25 @@ export class Host implements LessorAccess {
       void this.start()
     })
     void this.#watch(replica)
+    if (this.listens) this.listen(true)
+  }
+
+  /** Its process begins or ceases to wait for news of the log: a replica that may read the log now and then follows it meanwhile. */
+  listen(listens: boolean): void {
+    this.listens = listens
+    this.#stopListening()
+    this.#stopListening = () => {}
+    if (listens && this.replica !== undefined) void this.#follow(this.replica)
+  }
+
+  async #follow(replica: Replica): Promise<void> {
+    const over = new AbortController()
+    this.#stopListening = () => over.abort()
+    try {
+      for await (const _ of replica.watch('', { signal: over.signal })) if (over.signal.aborted) return
+    } catch {
+      // The replica failed or was closed.
+    }
   }
 
   /** A watcher that continues where that of the last process ended. */
@@ -142,7 +167,7 @@ export class Host implements LessorAccess {
     this.#watchLosses = losses
     const after = this.#watchedUpTo
     try {
-      for await (const events of replica.watch('', { signal: replica.signal, ...(after !== undefined && { after }) })) {
+      for await (const events of replica.watch('', { signal: replica.signal, lazy: true, ...(after !== undefined && { after }) })) {
         const { revision, type } = events[0]!
         if (type !== 'resync' && this.#watchedUpTo !== undefined) referee.revisions.watched(this.#watchedUpTo, events, losses)
         this.#watchedUpTo = revision

@@ -29,7 +29,7 @@ export interface PlantedResult {
 const BUILT = fileURLToPath(new URL('..', import.meta.url))
 /** The profiles in which mistakes of the kernel, the replica and the store are searched, unless the mistake names its own. */
 const EVERYWHERE = PROFILES.filter(
-  profile => !['resp', 'http', 'rolling', 'rollback', 'agents', 'combined', 'directed', 'failover', 'cases'].includes(profile),
+  profile => !['resp', 'http', 'rolling', 'rollback', 'agents', 'combined', 'directed', 'failover', 'cases', 'idle'].includes(profile),
 )
 /** Seeds of each profile. */
 const SEEDS = 60

@@ -1,14 +1,13 @@
 /**
- * Mistakes that are planted one by one into a copy of the built code. The simulator must find each of them and name the right invariant.
- * Most are accidents of other projects (docs/guarantees.md names them), the rest break one of our own rules each.
- *
- * The code under test has no switches. A mistake replaces one piece of text in the copy. Text that does not occur exactly once is a failure,
- * so that no mistake can silently stop being planted.
+ * Mistakes that are planted one by one into a copy of the built code. The simulator must find each of them and name the right invariant. Most are accidents of other
+ * projects (docs/guarantees.md names them), the rest break one of our own rules each. The code under test has no switches: a mistake replaces one piece of text in the
+ * copy. Text that does not occur exactly once is a failure, so that no mistake can silently stop being planted.
  */
 import { AGENT_BUGS } from './planted-agents.ts'
 import { CASE_BUGS } from './planted-cases.ts'
 import { COMBINED_BUGS } from './planted-combined.ts'
 import { HOLDER_BUGS } from './planted-holder.ts'
+import { IDLE_BUGS } from './planted-idle.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
 import type { Planted } from './planted-mistake.ts'
 import { POOL_BUGS } from './planted-pool.ts'
@@ -497,4 +496,5 @@ export const BUGS: readonly Planted[] = [
   ...COMBINED_BUGS,
   ...AGENT_BUGS,
   ...CASE_BUGS,
+  ...IDLE_BUGS,
 ]

@@ -19,11 +19,12 @@ export const PROFILES = [
   'directed',
   'failover',
   'cases',
+  'idle',
 ] as const
 export type ProfileName = (typeof PROFILES)[number]
 
 /** Run by name only: most of these worlds take as long as five others. */
-const BY_NAME: readonly ProfileName[] = ['agents', 'combined', 'directed', 'failover', 'cases']
+const BY_NAME: readonly ProfileName[] = ['agents', 'combined', 'directed', 'failover', 'cases', 'idle']
 
 /**
  * Seeds take their profiles in turns. Worlds with whole servers or two builds cost twice as much as the others, and run half as often.

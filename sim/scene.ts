@@ -50,6 +50,7 @@ const HOSTS: Readonly<Record<ProfileName, number>> = {
   directed: 0,
   failover: 3,
   cases: 0,
+  idle: 4,
 }
 
 export class Scene implements FaultyScene, OperatedScene, CombinedScene {
@@ -117,6 +118,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
       // Replicas that restart often would otherwise spend their time reading the log.
       snapshotRecords: this.dice.pick(profile === 'restless' || profile === 'moving' ? [25, 60, 150] : [40, 150, 500]),
       incarnations: new Map(),
+      ...(profile === 'idle' && { readEvery: this.dice.pick([1_500, 3_000]) }),
     }
     wire.begins = (machine, moment) => this.#mayDie(machine, moment)
   }
@@ -154,11 +156,27 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     for (const machine of this.hasRemoteHolders ? this.clients : this.hosts.map(host => host.machine)) this.#settleHolders(machine)
     if (this.profile === 'owned') this.#abandoners = ABANDONERS.map(options => new Abandoner(this.world, this.hosts[0]!, options))
     if (this.profile === 'transactions') this.#bookkeepers = [0, 1].map(i => new Bookkeeper(this.world, this.dice, this.hosts, i))
+    if (this.profile === 'idle') this.#listen()
     this.hasBegun = true
     if (this.#combined !== undefined) this.#combined.start()
     else if (this.profile !== 'agents') this.#operators.start()
     this.#faults.start()
     if (this.nextBuild !== undefined) this.#raise(this.nextBuild)
+  }
+
+  /** All processes only hold leases; or one of them always waits for news, or each of them at times. */
+  #listen(): void {
+    const kind = this.dice.pick(['none', 'one', 'changing'])
+    if (kind === 'one') this.hosts[0]!.listen(true)
+    if (kind === 'changing') for (const host of this.hosts) this.#change(host)
+  }
+
+  #change(host: Host): void {
+    this.world.later(this.dice.between(100, 4_000), () => {
+      if (this.isOver) return
+      host.listen(this.dice.chance(0.5))
+      this.#change(host)
+    })
   }
 
   /** Raises the rules, sometimes before all replicas are upgraded: those that are not must stop, and restart upgraded. */
@@ -352,7 +370,8 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     else {
       if (this.profile === 'moving') this.#bringBack(0)
       // The quiet time after a loss lasts the longest term, and so does every lease. Then queued waiters are granted, and lapse in turn.
-      const end = world.now + Math.max(LONGEST_TTL * 3, longestTerm(this.referee.state)) * (1 + RHO) + 8_000
+      const end =
+        world.now + Math.max(LONGEST_TTL * 3, longestTerm(this.referee.state)) * (1 + RHO) + 8_000 + 12 * (this.site.readEvery ?? 0)
       while (world.now < end && !this.referee.isCalm) await world.run(world.now + 500)
     }
     this.referee.checkWhole()
@@ -363,9 +382,16 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     await world.run(world.now)
   }
 
+  /** How long after its term a lease may still exist: while all processes only hold leases, by two intervals between their reads more. */
+  get #afterHeal(): number {
+    const { readEvery = 0 } = this.site
+    return AFTER_HEAL + (this.hosts.some(host => host.listens) ? 0 : 2 * readEvery)
+  }
+
   /** An abandoned lease lapses, and the waiter is granted in time. */
   async #abandonOne(): Promise<void> {
     const world = this.world
+    const after = this.#afterHeal
     const ask = (holder: string) =>
       this.outcome({ kind: 'acquire', holder, ttl: 700, wants: [{ resource: 'probe' }], wait: true }).then(outcome => outcome?.kind)
     const first = ask('abandoner')
@@ -373,11 +399,11 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     await world.run(world.now + 500)
     if ((await settledOr(first)) !== 'granted') return world.violate('L1', 'after the faults, a free resource is not granted within 500 ms')
     void ask('waiter')
-    const until = since + 700 * (1 + RHO) + AFTER_HEAL + 100
+    const until = since + 700 * (1 + RHO) + after + 100
     const granted = () => this.referee.state.resources.get('probe')?.grants[0]?.lease.holder.name === 'waiter'
     while (!granted() && world.now < until) await world.run(world.now + 20)
-    this.referee.grantableAfter(world.now - since, 700, AFTER_HEAL)
-    await world.run(world.now + 700 * (1 + RHO) + AFTER_HEAL)
+    this.referee.grantableAfter(world.now - since, 700, after)
+    await world.run(world.now + 700 * (1 + RHO) + after)
     this.referee.nothingIsLeft('after the last holder has gone')
   }
 

@@ -14,4 +14,5 @@ export const SUITE: readonly SuitePart[] = [
   { profile: 'directed', seeds: 1 },
   { profile: 'failover', seeds: 3 },
   { profile: 'cases', seeds: 1 },
+  { profile: 'idle', seeds: 5 },
 ]

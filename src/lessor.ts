@@ -111,12 +111,17 @@ export interface Completion {
 export type { BackupOptions, ReadOptions } from './lessor/read-options.ts'
 
 export interface WatchOptions {
-  /** Delivers all events after this revision, without a gap. @default the present revision */
+  /** Delivers all events after this revision, without a gap. @default the present revision, as far as this process has read the log: up to a minute ago if it only holds leases */
   readonly after?: number
   /** Delivers only events of these types, and `resync`. @default all types */
   readonly types?: readonly EventType[]
   /** May deliver the events of several revisions together. For watchers of everything, which have nothing to do for each revision. @default false */
   readonly grouped?: boolean
+  /**
+   * Events may come late: a process that opened a shared store itself reads the log with its renewals, and need not follow it for this watch. For holders, which learn
+   * with their renewals what became of their leases. Has no effect on a server. @default false
+   */
+  readonly lazy?: boolean
   /** Ends the watch. */
   readonly signal: AbortSignal
 }

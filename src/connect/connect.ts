@@ -15,6 +15,9 @@ import { storeOf } from './store-of.ts'
 import { countUser } from './store-users.ts'
 import { defaultUrl, schemeOf, type Via, viaOf } from './url.ts'
 
+/** A process that only holds leases reads its log with its renewals, and after this many ms at the latest. */
+const READ_EVERY = 60_000
+
 export interface OpenOptions {
   readonly clock?: Clock | undefined
   /** The API key for a server. Stores have no keys. Default: the environment variable `LEASEHOLD_API_KEY`. */
@@ -102,8 +105,8 @@ function isLessor(value: object): value is Lessor {
 async function openStore(store: Store, options: OpenOptions): Promise<Lessor> {
   const { clock = systemClock } = options
   const { Replica } = await replicaCode()
-  const replica = await Replica.open(store, { clock, owned: !store.profile.shared })
-  return new RelocatingLessor(replica, { clock, open: there => openInPlace(there, options) })
+  const replica = await Replica.open(store, { clock, owned: !store.profile.shared, readEvery: READ_EVERY })
+  return new RelocatingLessor(replica, { clock, open: there => openAt(there, options, READ_EVERY) })
 }
 
 /** The lessor at `url`. It follows the leases if they move to another store. */
@@ -115,20 +118,24 @@ export async function open(given: string = defaultUrl(), options: OpenOptions = 
     return openServer(url, options) // the server follows the leases
   }
   const there = { ...options, via }
-  const { lessor, served } = await openStoreOrItsServer(url, there)
+  const { lessor, served } = await openStoreOrItsServer(url, there, READ_EVERY)
   return new RelocatingLessor(lessor, {
     ...options,
-    open: place => openInPlace(place, there),
-    ...((served || via !== undefined) && { home: () => openInPlace(url, there) }),
+    open: place => openAt(place, there, READ_EVERY),
+    ...((served || via !== undefined) && { home: () => openAt(url, there, READ_EVERY) }),
     ...(via !== undefined && { server: () => serverOf(url, options) }),
   })
 }
 
-/** The lessor at `url`, without following the leases if they move to another store. */
-export async function openInPlace(given: string, options: OpenOptions = {}): Promise<Lessor> {
+/** The lessor at `url`, without following the leases if they move to another store. A replica follows its log at all times. */
+export function openInPlace(url: string, options: OpenOptions = {}): Promise<Lessor> {
+  return openAt(url, options)
+}
+
+async function openAt(given: string, options: OpenOptions, readEvery?: number): Promise<Lessor> {
   const { url, via } = viaOf(given, options.via)
   const openServer = servers[schemeOf(url) ?? '']
-  return openServer !== undefined ? openServer(url, options) : (await openStoreOrItsServer(url, { ...options, via })).lessor
+  return openServer !== undefined ? openServer(url, options) : (await openStoreOrItsServer(url, { ...options, via }, readEvery)).lessor
 }
 
 /** A client of a server that has announced itself in the store. */
@@ -138,12 +145,16 @@ async function serverOf(url: string, { clock = systemClock }: OpenOptions): Prom
 }
 
 /** A replica on the store at `url`, or a client of the server that owns it, or with `via` of one beside it. */
-async function openStoreOrItsServer(url: string, options: OpenOptions): Promise<{ readonly lessor: Lessor; readonly served: boolean }> {
+async function openStoreOrItsServer(
+  url: string,
+  options: OpenOptions,
+  readEvery?: number,
+): Promise<{ readonly lessor: Lessor; readonly served: boolean }> {
   const beside = options.via === undefined ? undefined : await serverOf(url, options)
   if (beside !== undefined) return { lessor: beside, served: true }
   try {
     const { clock = systemClock } = options
-    return { lessor: await openReplica(await storeOf(url, { clock }), url, { clock, owned: false }), served: false }
+    return { lessor: await openReplica(await storeOf(url, { clock }), url, { clock, owned: false, readEvery }), served: false }
   } catch (error) {
     const owner = ownerOf(error)
     if (owner === undefined || servers[schemeOf(owner.address) ?? ''] === undefined) throw error
@@ -208,12 +219,18 @@ export async function openReplica(
   {
     clock = systemClock,
     owned,
+    readEvery,
     crowded,
-  }: { readonly clock?: Clock; readonly owned: boolean; readonly crowded?: (message: string) => void },
+  }: {
+    readonly clock?: Clock
+    readonly owned: boolean
+    readonly readEvery?: number | undefined
+    readonly crowded?: (message: string) => void
+  },
 ): Promise<Replica> {
   const { Replica } = await replicaCode()
   const survivor = survivors.get(url)
-  const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }) })
+  const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }), ...(readEvery !== undefined && { readEvery }) })
   survivors.delete(url)
   // A clock of a test passes ten minutes in no time.
   if (!owned && clock === systemClock) countUser(url, { clock, signal: replica.signal, ...(crowded && { crowded }) })

@@ -353,7 +353,7 @@ export class RelocatingLessor implements Lessor {
 
   /** Resolves to the new place of the leases when they leave, or to undefined if a gap may have hidden that event. */
   async #destination(here: Lessor, after: number, signal: AbortSignal): Promise<string | undefined> {
-    for await (const events of here.watch('', { after, types: ['moved'], signal }))
+    for await (const events of here.watch('', { after, types: ['moved'], lazy: true, signal }))
       for (const { type, key, cause } of events) {
         if (type === 'moved' && cause === 'left' && key) return key
         if (type === 'moved' && cause === 'preparing') this.#next.prepare(key ?? '')

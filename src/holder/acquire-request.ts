@@ -111,7 +111,7 @@ export function acquireCommand(names: readonly string[], options: DecidedOptions
   if (maxLife !== undefined) command.maxLife = milliseconds(maxLife, 'maxLife')
   if (steal !== false) command.steal = steal === 'force' ? 'force' : 'after'
   if (recall === true) command.recall = true
-  return { ...settings, command, learned: context.learned, require }
+  return { ...settings, command, learned: context.learned, require, listens: pool !== undefined }
 }
 
 /** Throws if the store does not promise what was required. */

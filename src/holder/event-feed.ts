@@ -8,6 +8,8 @@ import type { Lessor } from '../lessor.ts'
 export interface FeedWatch {
   readonly prefix: string
   readonly types: readonly EventType[] | undefined
+  /** Events may come with the next renewal of this process only. */
+  readonly lazy: boolean
   readonly stop: AbortController
   followers: number
   /** Events up to this revision have been delivered. */
@@ -38,13 +40,13 @@ export class EventFeed {
   }
 
   /** An existing watch may have passed `after` already; its `revision` says so. */
-  follow(prefix: string, after: number, types?: readonly EventType[]): FeedWatch {
-    const existing = this.#watches.get(keyOf({ prefix, types }))
+  follow(prefix: string, after: number, types?: readonly EventType[], lazy = false): FeedWatch {
+    const existing = this.#watches.get(keyOf({ prefix, types, lazy }))
     if (existing !== undefined) {
       existing.followers++
       return existing
     }
-    const watch = { prefix, types, stop: new AbortController(), followers: 1, revision: after }
+    const watch = { prefix, types, lazy, stop: new AbortController(), followers: 1, revision: after }
     this.#watches.set(keyOf(watch), watch)
     void this.#run(watch)
     return watch
@@ -57,12 +59,12 @@ export class EventFeed {
   }
 
   async #run(watch: FeedWatch): Promise<void> {
-    const { prefix, types, stop } = watch
+    const { prefix, types, lazy, stop } = watch
     const { signal } = stop
     for (let failures = 0; !signal.aborted && !this.#lessor.signal.aborted; failures++) {
       let denied: number | undefined
       try {
-        for await (const events of this.#lessor.watch(prefix, { after: watch.revision, signal, ...(types && { types }) })) {
+        for await (const events of this.#lessor.watch(prefix, { after: watch.revision, signal, lazy, ...(types && { types }) })) {
           if (signal.aborted) return
           watch.revision = events[0]!.revision
           failures = 0
@@ -83,6 +85,6 @@ export class EventFeed {
 }
 
 /** Names contain no control characters, so the line break separates safely. */
-function keyOf({ prefix, types }: Pick<FeedWatch, 'prefix' | 'types'>): string {
-  return types === undefined ? prefix : `${types.join()}\n${prefix}`
+function keyOf({ prefix, types, lazy }: Pick<FeedWatch, 'prefix' | 'types' | 'lazy'>): string {
+  return types === undefined ? prefix : `${types.join()}${lazy ? ' lazy' : ''}\n${prefix}`
 }

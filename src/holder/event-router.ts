@@ -53,6 +53,8 @@ export class EventRouter {
   #ends: FeedWatch | undefined
   /** Held leases that this watch does not cover yet. */
   readonly #uncovered = new Set<HeldLease>()
+  /** Held leases whose news must come at once; without any, renewals bring it soon enough. */
+  readonly #listening = new Set<HeldLease>()
 
   constructor(heldLeases: RoutedLeases, operations: Operations) {
     this.#heldLeases = heldLeases
@@ -217,7 +219,9 @@ export class EventRouter {
 
   /** The lease is in the user's hands: from here on, what others do to it matters. */
   hold(held: HeldLease): void {
+    const listens = held.listens || this.#listening.has(held)
     if (held.watch !== undefined) this.unfollow(held)
+    if (listens) this.#listening.add(held)
     const watch = this.#ends
     if (watch === undefined || !namesUnder(held).every(name => commonPrefix([watch.prefix, name]) === watch.prefix))
       this.#uncovered.add(held)
@@ -226,12 +230,14 @@ export class EventRouter {
 
   /** Covers the lease at once, because its user asked for a signal. */
   listen(held: HeldLease): void {
-    if (this.#uncovered.has(held)) this.#widen()
+    if (held.stage !== 'ended') this.#listening.add(held)
+    if (this.#uncovered.has(held) || this.#ends?.lazy === true) this.#widen()
   }
 
   /** Called now and then, so that a process that holds again and again for a moment costs no watch. */
   pulse(holdsAny: boolean): void {
-    if (holdsAny) return this.#uncovered.size > 0 ? this.#widen() : undefined
+    const isOther = this.#ends !== undefined && this.#ends.lazy !== (this.#listening.size === 0)
+    if (holdsAny) return this.#uncovered.size > 0 || isOther ? this.#widen() : undefined
     if (this.#ends !== undefined) this.#feed.unfollow(this.#ends)
     this.#ends = undefined
   }
@@ -243,7 +249,8 @@ export class EventRouter {
     let after = before?.revision ?? Number.POSITIVE_INFINITY
     for (const { revision } of this.#uncovered) after = Math.min(after, revision)
     this.#uncovered.clear()
-    this.#ends = this.#feed.follow(commonPrefix(before === undefined ? names : [before.prefix, ...names]), after, ENDS)
+    const prefix = commonPrefix(before === undefined ? names : [before.prefix, ...names])
+    this.#ends = this.#feed.follow(prefix, after, ENDS, this.#listening.size === 0)
     if (before !== undefined) this.#feed.unfollow(before)
   }
 
@@ -251,6 +258,7 @@ export class EventRouter {
     if (held.watch !== undefined) this.#feed.unfollow(held.watch as FeedWatch)
     held.watch = undefined
     this.#uncovered.delete(held)
+    this.#listening.delete(held)
   }
 }
 

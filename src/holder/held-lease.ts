@@ -56,6 +56,8 @@ export interface HeldLeaseOptions {
   /** The store had to promise this for the lease. */
   readonly require?: readonly Requirement[] | undefined
   readonly onLost?: ((reason: LeaseError) => void | PromiseLike<void>) | undefined
+  /** Its holder must be told at once what others want of it, and not with its next renewal. */
+  readonly listens?: boolean | undefined
 }
 
 /**
@@ -121,6 +123,7 @@ export class HeldLease {
   backup: BackupRenewal | undefined
   /** The user's code knows that the lease is over: from its signal, from `onLost`, or from the answer to a call. */
   lossReported = false
+  readonly listens: boolean
   /** The lessor said that it has ended; this many ms were left then. The reason is being read. */
   leftAtEnd: number | undefined
   endangered = false
@@ -153,6 +156,7 @@ export class HeldLease {
     this.onLost = options.onLost
     this.learned = options.learned
     this.#require = options.require ?? NOTHING
+    this.listens = options.listens ?? false
   }
 
   /** The ttl to ask for with the next renewal, by the age of the lease. Undefined: it keeps its ttl. */

@@ -8,11 +8,11 @@ import type { Aged, Command } from '../kernel/command.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId } from '../kernel/state/timers.ts'
 import { CAP, type LeaseState, SLOTS, type Slot, type State } from '../kernel/state.ts'
-import { type Countdowns, leaseOf } from './countdowns.ts'
+import { type Countdown, type Countdowns, leaseOf, termOf } from './countdowns.ts'
 import type { Outbox } from './outbox.ts'
 
 /** The least time between two marks of one timer, in ms. */
-export const MARK_STEP = 1_000
+const MARK_STEP = 1_000
 /** Marks in one command, and those that a replica writes before it leaves. */
 export const MAX_MARKS = 1_000
 const MAX_LAST_MARKS = 5_000
@@ -45,6 +45,21 @@ export class AgeMarks {
     this.together = true
     this.runZero = now
     this.#marked = 0
+  }
+
+  /** When to look at a countdown again: when it is due, or when the log should learn how long it has run. */
+  look(countdown: Countdown): number {
+    const ofTerm = termOf(countdown)
+    const duration = ofTerm === undefined ? this.#countdowns.duration(countdown) : ofTerm.term
+    const due = countdown.zero + duration
+    const step = Math.max(MARK_STEP, duration / 8)
+    if (this.#state.run.owned && this.together && countdown.found) return due // marked together with all others
+    // Renewals usually come at half of the term. Only a timer that runs beyond that is worth a mark.
+    const first = countdown.found ? step : Math.max(step, (duration * 5) / 8)
+    // The log knows no age of a term that began in this run and was not marked since.
+    const known = ofTerm?.aged === 0 && ofTerm.run === this.#state.run.number ? 0 : this.#countdowns.knownAge(countdown)
+    const mark = countdown.zero + Math.max(first, known + step)
+    return mark < due ? mark : due
   }
 
   /** Marks become rarer as the run grows older: a crash costs a small share of the time that has passed. */

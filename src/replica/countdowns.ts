@@ -1,9 +1,12 @@
-/** The countdowns of one replica: one for each running timer of the state, and when to look at each of them again. */
+/**
+ * The countdowns of one replica: one for each running timer of the state, and when to look at each of them again. Those of the leases that this process holds are
+ * kept apart: a replica that reads the log now and then sets real timers for them only.
+ */
 
 import type { TermCountdown } from '../kernel/state/lease-state.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId, timerOf } from '../kernel/state/timers.ts'
-import { type LeaseState, QUIET, type Slot, type State, TERM, type Timer } from '../kernel/state.ts'
+import { type LeaseState, QUIET, SLOTS, type Slot, type State, TERM, type Timer } from '../kernel/state.ts'
 import { TimerWheel } from './timer-wheel.ts'
 
 /**
@@ -60,11 +63,15 @@ export function leaseOf(countdown: Countdown): LeaseState | undefined {
 export class Countdowns {
   readonly #state: State
   readonly #wheel = new TimerWheel<Countdown>()
+  readonly #ownWheel = new TimerWheel<Countdown>()
+  /** The ids of the leases of this process. */
+  readonly #own: Set<number>
   /** By timer id. The countdown of a TERM is its lease. */
   readonly #others = new Map<number, SlotCountdown>()
 
-  constructor(state: State) {
+  constructor(state: State, own: Set<number>) {
     this.#state = state
+    this.#own = own
   }
 
   of(lease: LeaseState | undefined, slot: Slot): Countdown | undefined {
@@ -86,13 +93,37 @@ export class Countdowns {
   /** Adds a countdown, to be looked at by `at`. */
   add(countdown: Countdown, at: number): void {
     if (countdown instanceof SlotCountdown) this.#others.set(this.idOf(countdown), countdown)
-    this.#wheel.set(countdown, at)
+    this.schedule(countdown, at)
   }
 
   remove(countdown: Countdown): void {
-    this.#wheel.remove(countdown)
+    this.#wheelOf(countdown).remove(countdown)
     if (countdown instanceof SlotCountdown) this.#others.delete(this.idOf(countdown))
-    else countdown.counted = 0
+    else {
+      countdown.counted = 0
+      this.#own.delete(countdown.id)
+    }
+  }
+
+  /** This process holds the lease, or waits with it. `at`: when to look at a countdown again. */
+  keepOwn(id: number, at: (countdown: Countdown) => number): void {
+    const lease = findLease(this.#state, id)
+    if (lease === undefined || this.#own.has(id)) return
+    for (let slot = TERM as Slot; slot < SLOTS; slot++) {
+      const countdown = this.of(lease, slot)
+      if (countdown !== undefined) this.#wheel.remove(countdown)
+    }
+    this.#own.add(id)
+    for (let slot = TERM as Slot; slot < SLOTS; slot++) {
+      const countdown = this.of(lease, slot)
+      if (countdown !== undefined) this.schedule(countdown, at(countdown))
+    }
+  }
+
+  /** A countdown may lie in the other wheel after its lease has ended as one of this process: each wheel removes the countdowns of both. */
+  #wheelOf(countdown: Countdown): TimerWheel<Countdown> {
+    const lease = this.#own.size === 0 ? undefined : leaseOf(countdown)
+    return lease !== undefined && this.#own.has(lease.id) ? this.#ownWheel : this.#wheel
   }
 
   /** Returns whether this is still the countdown of a running timer, in the epoch it counts. */
@@ -116,17 +147,35 @@ export class Countdowns {
 
   /** Looks at it again at `at`, or at its earlier bucket. */
   schedule(countdown: Countdown, at: number): void {
-    this.#wheel.set(countdown, at)
+    this.#wheelOf(countdown).set(countdown, at)
   }
 
   /** When the next countdown is to be looked at. */
   get next(): number {
-    return this.#wheel.next() ?? Number.POSITIVE_INFINITY
+    return Math.min(this.nextOwn, this.#wheel.next() ?? Number.POSITIVE_INFINITY)
+  }
+
+  /** As `next`, of the leases of this process. */
+  get nextOwn(): number {
+    return this.#ownWheel.next() ?? Number.POSITIVE_INFINITY
+  }
+
+  /** Looks at those of the leases of this process that are to be looked at by now. Returns whether one of them is due, or worth a mark; the others are scheduled again. */
+  isOwnDue(now: number, at: (countdown: Countdown) => number): boolean {
+    let isDue = false
+    for (const countdown of this.#ownWheel.take(now)) {
+      const next = at(countdown)
+      if (next <= now) isDue = true
+      this.schedule(countdown, next)
+    }
+    return isDue
   }
 
   /** Takes the countdowns that are to be looked at by now, at most `most`. The caller schedules those again that are not due. */
   take(now: number, most: number): Countdown[] {
-    return this.#wheel.take(now, most)
+    const own = this.#ownWheel.take(now, most)
+    const others = this.#wheel.take(now, most - own.length)
+    return own.length === 0 ? others : [...own, ...others]
   }
 
   *[Symbol.iterator](): Generator<Countdown> {

@@ -9,11 +9,13 @@ import { LeaseError } from '../errors.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
 import type { Generation } from '../kernel/command.ts'
 import { EVENT_TYPES, type EventType } from '../kernel/event.ts'
+import type { Outcome } from '../kernel/outcome.ts'
 import type { Effects } from '../kernel/rule/effects.ts'
 import { createState, type LeaseState, RULES, type Slot, type State } from '../kernel/state.ts'
 import type { Appended, LogRecord, Position, Rejected, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
 import { ChangeListener, ChangeListeners } from './change-listeners.ts'
+import { EndReader } from './end-reader.ts'
 import type { Lifetime } from './lifetime.ts'
 import { loadState } from './load-state.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
@@ -32,6 +34,8 @@ export interface ReplicaLogOptions {
   readonly owned: boolean
   /** Events kept for watches that resume. */
   readonly events: number
+  /** The log may be read now and then only, and after this many ms at the latest. */
+  readonly readEvery: number | undefined
 }
 
 /** The parts of a replica that follow its log. They use the log too, and so cannot be imported here: replica.ts connects them. */
@@ -44,16 +48,22 @@ export interface Followers {
     timer(lease: LeaseState | undefined, slot: Slot): void
     learnTogether(): void
     caughtUp(): void
+    keepOwn(lease: number): void
   }
   /** rewind-detector.ts: keeps how far the log of an owner has come. */
   readonly rewinds: { readonly witness: string }
   /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
   readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
+  /** activity.ts */
+  readonly activity: { readonly isIdle: boolean }
   /** log-ticker.ts */
   readonly ticker: { readonly isIdle: boolean; tickWhileNeeded(): void }
   /** snapshotter.ts */
   readonly snapshotter: { readonly records: number; readonly bytes: number; takeWhenDue(): void }
 }
+
+/** For a clock that is slow, a timer that is late, and the read itself. */
+const NOTICED = 1.25
 
 export class Log {
   readonly store: Store
@@ -63,6 +73,7 @@ export class Log {
   readonly #clock: Clock
   readonly #lifetime: Lifetime
   readonly #keptEvents: number
+  readonly #readEvery: number | undefined
   /** Replaced when a snapshot is loaded. Only this class does that. */
   state = createState()
   /** The last record that was applied. */
@@ -72,7 +83,7 @@ export class Log {
   #followers!: Followers
   #effects!: Effects
   readonly #window = new RecordWindow()
-  #barrier: { readonly begun: Promise<void>; next: Promise<void> | undefined } | undefined
+  readonly #reader: EndReader
   #reloading: Promise<void> | undefined
   /** The record that ended a move into this log, while our state is not the one that was moved in: the snapshot must be loaded first. */
   #missedMove: number | undefined
@@ -90,14 +101,16 @@ export class Log {
   /** The events since this replica started, by type. */
   readonly eventCounts: Record<string, number> = Object.fromEntries(EVENT_TYPES.map(type => [type, 0]))
 
-  constructor(store: Store, { clock, lifetime, owned, events }: ReplicaLogOptions) {
+  constructor(store: Store, { clock, lifetime, owned, events, readEvery }: ReplicaLogOptions) {
     this.store = store
     this.owned = owned
     this.proposer = Number(clock.bits() >> 11n) || 1
     this.#clock = clock
     this.#lifetime = lifetime
     this.#keptEvents = events
+    this.#readEvery = readEvery
     this.#recent = new RecentEvents(0, { limit: events })
+    this.#reader = new EndReader(this, lifetime)
   }
 
   /** Called once, before `start`. */
@@ -118,8 +131,10 @@ export class Log {
   /** Returns what this replica has seen, for the recovery of a log that lost records. */
   get survivor(): Survivor {
     const { nextLease, nextToken, nextKey, revision, longest, quiet } = this.state
-    // A quiet period that still runs covers what other survivors saw.
-    return { lease: nextLease, token: nextToken, revision, quiet: Math.max(longest, quiet?.duration ?? 0), key: nextKey }
+    // A quiet period that still runs covers what other survivors saw. Lost records that this replica had not read may have given a longer term; in the time in which
+    // every replica reads once, the process with that term has noticed the loss.
+    const unread = this.#followers.activity.isIdle ? (this.#readEvery ?? 0) * NOTICED : 0
+    return { lease: nextLease, token: nextToken, revision, quiet: Math.max(longest, quiet?.duration ?? 0, unread), key: nextKey }
   }
 
   /** The events after `revision` that pass `wanted`; undefined when they are no longer, or not yet, known here. */
@@ -291,8 +306,21 @@ export class Log {
       )
     // Before the callers are answered: they rely on this record from then on.
     if (this.owned && !timekeeper.isReplaying) this.store.witness?.write(this.#followers.rewinds.witness)
-    const answered = batch.proposer === this.proposer && this.#followers.outbox.seenInLog(batch.seq, applied)
+    const isOwn = batch.proposer === this.proposer
+    if (isOwn && this.#readEvery !== undefined && applied.kind === 'applied') this.#keepOwn(batch, applied.outcomes)
+    const answered = isOwn && this.#followers.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()
+  }
+
+  /** A replica that reads the log now and then sets timers for the leases of its own process. */
+  #keepOwn({ proposals }: Batch, outcomes: readonly Outcome[]): void {
+    const { timekeeper } = this.#followers
+    for (const [i, outcome] of outcomes.entries()) {
+      const { command } = proposals[i]!
+      if (outcome.kind === 'granted' || outcome.kind === 'queued') timekeeper.keepOwn(outcome.lease)
+      else if (outcome.kind === 'renewed' && command.kind === 'renew')
+        for (const [j, lease] of command.leases.entries()) if (outcome.ttls[j]! > 0) timekeeper.keepOwn(lease)
+    }
   }
 
   /** The nonce of a record, if it is among the last that were applied here. */
@@ -323,18 +351,18 @@ export class Log {
     if (records >= snapshotter.records || bytes >= snapshotter.bytes) snapshotter.takeWhenDue()
   }
 
-  /** Reads what other replicas append, as long as this one lives. */
-  async follow(): Promise<void> {
-    const { signal } = this.#lifetime
+  /** Reads what other replicas append, until `signal` fires. Calls `read` after each read. */
+  async follow(signal: AbortSignal, read: () => void): Promise<void> {
     let failures = 0
-    while (!this.#lifetime.isClosing) {
+    while (!this.#lifetime.isClosing && !signal.aborted) {
       try {
         await this.readOn(signal)
         failures = 0
         this.afterRecord()
+        read()
       } catch (error) {
-        // Check the signal too: the error that stopped the replica may look transient, and the signal that would end the pause has fired already.
-        if (this.#lifetime.isClosing || this.#lifetime.isOver) return
+        // Check the signals too: the error that stopped the replica may look transient, and the signal that would end the pause has fired already.
+        if (this.#lifetime.isClosing || this.#lifetime.isOver || signal.aborted) return
         if (!isTransient(error)) return this.#lifetime.fail(error)
         await pauseUnless(this.#clock, pauseAfter(BACKOFF.store, failures++), signal)
       }
@@ -343,33 +371,14 @@ export class Log {
 
   // The end of the log, and changes
 
-  /** Reads to the end of the log. Calls made during one read share the next: it begins after all of them. */
+  /** Reads to the end of the log. */
   toTheEnd(): Promise<void> {
-    const running = this.#barrier
-    if (running === undefined) return this.#beginBarrier()
-    running.next ??= running.begun.then(
-      () => this.#beginBarrier(),
-      () => this.#beginBarrier(),
-    )
-    return running.next
+    return this.#reader.toTheEnd()
   }
 
-  #beginBarrier(): Promise<void> {
-    const begun = (async () => {
-      while (await this.readOn()) {
-        // Until the end of the log.
-      }
-    })().catch(error => {
-      if (!isTransient(error)) this.#lifetime.fail(error)
-      throw error
-    })
-    const barrier = { begun, next: undefined }
-    this.#barrier = barrier
-    const done = () => {
-      if (this.#barrier === barrier && barrier.next === undefined) this.#barrier = undefined
-    }
-    begun.then(done, done)
-    return begun
+  /** Reads to about the present end, with one read if possible. */
+  toThePresent(): Promise<void> {
+    return this.#reader.toThePresent()
   }
 
   /** A listener for one watch of the names under `root`, until `signal` fires or this replica closes. It adds its abort listeners once, not for every change. */

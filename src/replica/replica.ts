@@ -11,8 +11,9 @@ import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/codec/batch.ts'
 import { malformed } from '../kernel/codec/form.ts'
 import { stateHash } from '../kernel/codec/snapshot.ts'
-import type { Acquire, Command, Operation, Proposal, Renew } from '../kernel/command.ts'
+import type { Acquire, Command, Operation, Proposal, Renew, Revoke } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
+import type { Outcome } from '../kernel/outcome.ts'
 import type { Flaw } from '../kernel/reason.ts'
 import { mayRenew } from '../kernel/rule/authority.ts'
 import { movedAway } from '../kernel/rule/move.ts'
@@ -25,6 +26,7 @@ import type { ListPart } from '../lessor/list-part.ts'
 import type { BackupOptions, Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import type { Profile, Store } from '../store.ts'
+import { Activity } from './activity.ts'
 import { backupBytes } from './backup.ts'
 import { Confirmation } from './confirmation.ts'
 import { divideRenewal } from './divided-renewal.ts'
@@ -36,7 +38,7 @@ import { LogTicker } from './log-ticker.ts'
 import { Outbox } from './outbox.ts'
 import { RecordTail } from './record-tail.ts'
 import { renewInMemory } from './renew-in-memory.ts'
-import { pauseUnless } from './retry.ts'
+import { pauseUnless, within } from './retry.ts'
 import { isDivided, revokeInPages } from './revoke-pages.ts'
 import { RewindDetector } from './rewind-detector.ts'
 import { beginRun } from './run.ts'
@@ -60,7 +62,15 @@ export interface ReplicaOptions {
   readonly snapshotBytes?: number
   /** Events kept for watches that resume. */
   readonly events?: number
+  /**
+   * The replica of a process that may only hold leases: while nothing needs news of the log, it reads the log before it renews and after this many ms at the
+   * latest (activity.ts). Left out: it reads the log as it grows, as a server has to. Has no effect on an owner.
+   */
+  readonly readEvery?: number
 }
+
+/** How long a renewal waits, in ms, for the read before it. */
+const READ_FIRST = 250
 
 export class Replica implements Lessor {
   readonly #clock: Clock
@@ -73,18 +83,19 @@ export class Replica implements Lessor {
   readonly #ticker: LogTicker
   readonly #rewinds: RewindDetector
   readonly #confirmation: Confirmation
+  readonly #activity: Activity
   readonly #lists: ListReader
   readonly #pages: ListPages
   readonly #remaining: Remaining = lease => this.#timekeeper.remaining(lease)
-  #following: Promise<void> | undefined
   #memoryRenewals = 0
 
   private constructor(store: Store, options: ReplicaOptions) {
     const { clock = systemClock, owned = false, timeout = 30_000, events = 100_000 } = options
     const { snapshotRecords = 10_000, snapshotBytes = 8 << 20 } = options
+    const readEvery = owned ? undefined : options.readEvery
     const lifetime = this.#lifetime
     const remaining = this.#remaining
-    const log = new Log(store, { clock, lifetime, owned, events })
+    const log = new Log(store, { clock, lifetime, owned, events, readEvery })
     const outbox = new Outbox({ clock, timeout, log, lifetime })
     this.#clock = clock
     this.#timeout = timeout
@@ -94,10 +105,14 @@ export class Replica implements Lessor {
     this.#snapshotter = new Snapshotter({ clock, log, lifetime, records: snapshotRecords, bytes: snapshotBytes })
     this.#ticker = new LogTicker(clock, log, outbox)
     this.#rewinds = new RewindDetector(log, outbox)
-    this.#confirmation = new Confirmation({ clock, log, outbox, timekeeper: this.#timekeeper, lifetime })
+    this.#activity = new Activity({ clock, log, timekeeper: this.#timekeeper, ticker: this.#ticker, lifetime, readEvery })
+    this.#confirmation = new Confirmation({ clock, log, outbox, timekeeper: this.#timekeeper, lifetime, activity: this.#activity })
     this.#lists = new ListReader({ clock, log, remaining })
     this.#pages = new ListPages({ clock, log, remaining, lists: this.#lists })
-    log.connect({ timekeeper: this.#timekeeper, rewinds: this.#rewinds, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter })
+    log.connect({
+      ...{ timekeeper: this.#timekeeper, rewinds: this.#rewinds, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter },
+      activity: this.#activity,
+    })
     lifetime.signal.addEventListener('abort', () => this.#stop(), { once: true })
   }
 
@@ -146,8 +161,11 @@ export class Replica implements Lessor {
   }
 
   /** For metrics and tests. */
-  get stats(): Outbox['stats'] & Log['stats'] & Snapshotter['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
-    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds }
+  get stats(): Outbox['stats'] &
+    Log['stats'] &
+    Snapshotter['stats'] &
+    Activity['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
+    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds, ...this.#activity.stats }
     return { ...this.#outbox.stats, ...this.#snapshotter.stats, ...this.#log.stats, ...own }
   }
 
@@ -190,7 +208,12 @@ export class Replica implements Lessor {
     this.#ticker.tickWhileNeeded()
     if (owned) return
     this.#timekeeper.judgeFound()
-    this.#following = this.#log.follow()
+    this.#activity.start()
+  }
+
+  /** Whether the log is read now and then, because nothing here needs its news. */
+  get isIdle(): boolean {
+    return this.#activity.isIdle
   }
 
   // Proposing
@@ -205,14 +228,12 @@ export class Replica implements Lessor {
       else if (command.kind === 'renew' && op === undefined && this.#log.owned && mayStayInMemory(state, command))
         this.#renewInMemory(command.leases, key, completion)
       else if (command.kind === 'revoke' && isDivided(command))
-        complete(
-          completion,
-          revokeInPages({ clock: this.#clock, log: this.#log, outbox: this.#outbox }, { command, key, ...(op && { op }) }, signal),
-        )
+        complete(completion, this.#revokeInPages(command, { key, ...(op && { op }) }, signal))
       else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
       else {
         if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease, key)
-        if (command.kind === 'renew') this.#putRenewal(command, key, op, completion)
+        if (command.kind === 'renew' && this.#activity.isIdle) void this.#readAndRenew(command, key, op, completion)
+        else if (command.kind === 'renew') this.#putRenewal(command, key, op, completion)
         else this.#outbox.put({ command, key, op, completion, untilSettled: false })
       }
     } catch (error) {
@@ -238,6 +259,7 @@ export class Replica implements Lessor {
 
   async confirm(command: Acquire, { limit, signal }: { readonly limit?: number; readonly signal: AbortSignal }): Promise<void> {
     this.#lifetime.assertOpen()
+    await this.#readIfIdle(signal)
     await this.#confirmation.confirm(command, limit, signal)
   }
 
@@ -249,6 +271,35 @@ export class Replica implements Lessor {
       return undefined
     this.#memoryRenewals++
     return lease.ttl
+  }
+
+  /** What this replica has read may be old. */
+  async #readIfIdle(signal?: AbortSignal): Promise<void> {
+    if (this.#activity.isIdle) await unlessAborted(this.#outbox.readToEnd(), signal)
+  }
+
+  async #revokeInPages(
+    command: Revoke,
+    { key, op }: { readonly key: number; readonly op?: Operation },
+    signal?: AbortSignal,
+  ): Promise<Outcome> {
+    await this.#readIfIdle(signal)
+    return revokeInPages({ clock: this.#clock, log: this.#log, outbox: this.#outbox }, { command, key, ...(op && { op }) }, signal)
+  }
+
+  /**
+   * While the log is read now and then: reads it to its end, and renews in the same record in which ends and marks are proposed that follow from the read. The renewal
+   * comes first there, so that no end of its own lease comes before it.
+   */
+  async #readAndRenew(renewal: Renew, key: number, op: Operation | undefined, completion: Completion): Promise<void> {
+    // A read that fails or is slow delays no renewal: the renewal itself reports what is wrong.
+    const late = () => new LeaseError('UNAVAILABLE', 'the store is slow')
+    await within(this.#clock, READ_FIRST, this.#activity.read(), late).catch(() => {})
+    try {
+      this.#putRenewal(renewal, key, op, completion)
+    } catch (error) {
+      completion.fail(error)
+    }
   }
 
   #renewInMemory(leases: readonly number[], key: number, completion: Completion): void {
@@ -278,7 +329,7 @@ export class Replica implements Lessor {
     const { consistent = false, atLeast = 0, signal } = options
     signal?.throwIfAborted()
     this.#lifetime.assertOpen()
-    if (consistent || this.#log.state.revision < atLeast) await unlessAborted(this.#outbox.readToEnd(), signal)
+    if (consistent || this.#activity.isIdle || this.#log.state.revision < atLeast) await unlessAborted(this.#outbox.readToEnd(), signal)
     if (this.#log.state.revision < atLeast && query.kind !== 'summary') this.#assertHere()
     if (this.#log.state.revision < atLeast)
       throw new LeaseError('UNAVAILABLE', `revision ${atLeast} has not been reached here: the log ends at ${this.#log.state.revision}`, {
@@ -308,6 +359,7 @@ export class Replica implements Lessor {
   ): Promise<PageView<K>> {
     signal?.throwIfAborted()
     this.#lifetime.assertOpen()
+    await this.#readIfIdle(signal)
     this.#assertHere()
     const answer = await this.#pages.read(query, part, signal)
     this.#lifetime.assertOpen()
@@ -316,7 +368,7 @@ export class Replica implements Lessor {
   }
 
   watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
-    return watchEvents({ log: this.#log, outbox: this.#outbox, lifetime: this.#lifetime }, prefix, options)
+    return watchEvents({ log: this.#log, outbox: this.#outbox, lifetime: this.#lifetime, activity: this.#activity }, prefix, options)
   }
 
   async *backup({ follow = false, signal }: BackupOptions = {}): AsyncGenerator<Uint8Array, void, void> {
@@ -326,6 +378,7 @@ export class Replica implements Lessor {
     while (this.#snapshotter.running !== undefined) await unlessAborted(this.#snapshotter.running, signal)
     this.#lifetime.assertOpen()
     if (follow) {
+      using _following = { [Symbol.dispose]: this.#activity.need() }
       using tail = new RecordTail(this.#log)
       const over = signal === undefined ? this.signal : AbortSignal.any([this.signal, signal])
       return yield* tail.bytes(await unlessAborted(this.#snapshotter.copy(), over), over)
@@ -348,6 +401,7 @@ export class Replica implements Lessor {
   #stop(): void {
     this.#timekeeper.stop()
     this.#ticker.stop()
+    void this.#activity.stop()
     this.#outbox.close(this.signal.reason)
     this.#log.wake()
   }
@@ -365,7 +419,7 @@ export class Replica implements Lessor {
     lifetime.fail(new LeaseError('UNAVAILABLE', 'this replica was closed'))
     await this.#snapshotter.running
     await this.#log.store[Symbol.asyncDispose]()
-    await this.#following
+    await this.#activity.stop()
   }
 }
 

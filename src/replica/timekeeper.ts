@@ -14,8 +14,8 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
-import { AgeMarks, MARK_STEP, MAX_MARKS } from './age-marks.ts'
-import { type Countdown, Countdowns, newCountdown, termOf } from './countdowns.ts'
+import { AgeMarks, MAX_MARKS } from './age-marks.ts'
+import { type Countdown, Countdowns, newCountdown } from './countdowns.ts'
 import { LastHeard } from './last-heard.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
@@ -50,10 +50,14 @@ export class Timekeeper {
   #judging = false
   readonly #proposals: TimerProposals
   #stopped = false
+  /** The log is read now and then (activity.ts): timers are set for the leases of this process only, and those of others are judged after each read. */
+  #isIdle = false
+  /** The ids of the leases of this process. */
+  readonly #own = new Set<number>()
 
   constructor(clock: Clock, log: Pick<Log, 'state' | 'owned' | 'toTheEnd' | 'turn'>, outbox: Pick<Outbox, 'writeUntilSettled'>) {
     this.#state = log.state
-    this.#countdowns = new Countdowns(log.state)
+    this.#countdowns = new Countdowns(log.state, this.#own)
     this.#clock = clock
     this.#time = new StallClock(clock)
     this.#marks = new AgeMarks(outbox)
@@ -76,7 +80,8 @@ export class Timekeeper {
   load(state: State, age: number, advisoryAge: number): void {
     this.#lastHeard.load(this.now(), advisoryAge)
     this.#state = state
-    this.#countdowns = new Countdowns(state)
+    for (const lease of this.#own) if (findLease(state, lease) === undefined) this.#own.delete(lease)
+    this.#countdowns = new Countdowns(state, this.#own)
     this.#marks.load(state, this.#countdowns)
     this.isReplaying = true
     const now = this.now()
@@ -189,8 +194,25 @@ export class Timekeeper {
    * any timer fires; if all processes were like that, nothing would ever lapse.
    */
   judgeFound(): void {
-    this.#judgeNow({ inTurn: false })
+    this.#judgeNow({ inTurn: false, most: Number.POSITIVE_INFINITY })
     this.#arm()
+  }
+
+  /** From now on the log is read now and then, or as it grows. */
+  set isIdle(isIdle: boolean) {
+    this.#isIdle = isIdle
+    this.#arm()
+  }
+
+  /** The log was read now and then, and to its end just now: proposes what is due since the last reads, and marks. */
+  judgeRead(): void {
+    if (this.#stopped || !this.#isIdle || this.#judging || this.isReplaying) return
+    this.#judgeNow()
+    this.#arm()
+  }
+
+  keepOwn(lease: number): void {
+    this.#countdowns.keepOwn(lease, countdown => this.look(countdown))
   }
 
   /** Takes over what a new run, or a mark for all, tells of the timers that it found. At start, one call after all records is enough. */
@@ -235,19 +257,8 @@ export class Timekeeper {
     return Math.max(0, Math.round(lease.zero + lease.term - this.now()))
   }
 
-  /** When to look at a countdown again: when it is due, or when the log should learn how long it has run. */
   look(countdown: Countdown): number {
-    const ofTerm = termOf(countdown)
-    const duration = ofTerm === undefined ? this.#countdowns.duration(countdown) : ofTerm.term
-    const due = countdown.zero + duration
-    const step = Math.max(MARK_STEP, duration / 8)
-    if (this.#state.run.owned && this.#marks.together && countdown.found) return due // marked together with all others
-    // Renewals usually come at half of the term. Only a timer that runs beyond that is worth a mark.
-    const first = countdown.found ? step : Math.max(step, (duration * 5) / 8)
-    // The log knows no age of a term that began in this run and was not marked since.
-    const known = ofTerm?.aged === 0 && ofTerm.run === this.#state.run.number ? 0 : this.#countdowns.knownAge(countdown)
-    const mark = countdown.zero + Math.max(first, known + step)
-    return mark < due ? mark : due
+    return this.#marks.look(countdown)
   }
 
   #place(countdown: Countdown): void {
@@ -259,16 +270,22 @@ export class Timekeeper {
   /** Sets the one real timer for the next countdown, or for the next beat if that comes sooner. */
   #arm(): void {
     if (this.#stopped || this.isReplaying || this.#judging) return
-    const { next } = this.#countdowns
+    const next = this.#next
     if (this.#cancel !== undefined && this.#armedFor <= next) return // it is armed for the next beat at the latest
-    if (next === Number.POSITIVE_INFINITY && !this.#marks.together) return
+    if (this.#countdowns.next === Number.POSITIVE_INFINITY && !this.#marks.together) return
     const now = this.now()
+    // Also while the log is read now and then: a stall between two reads must not count.
     const at = Math.min(next, now + BEAT)
     this.#cancel?.()
     this.#armedFor = at
     // Not before now: a countdown that was overdue when it was armed is no stall.
     this.#time.expectBy(Math.max(at, now))
     this.#cancel = this.#clock.after(Math.max(0, at - now), () => this.#fire())
+  }
+
+  /** The next countdown that a timer is set for. */
+  get #next(): number {
+    return this.#isIdle ? this.#countdowns.nextOwn : this.#countdowns.next
   }
 
   #armForBeat(): void {
@@ -282,7 +299,9 @@ export class Timekeeper {
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
     const { now, stalled } = this.#time.fired()
-    if (stalled === 0 && this.#countdowns.next > now && !this.#marks.togetherDue(now)) return this.#arm()
+    // A read of the log costs more than a look at the leases of this process.
+    if (this.#isIdle && !this.#countdowns.isOwnDue(now, countdown => this.look(countdown))) return this.#arm()
+    if (stalled === 0 && this.#next > now && !this.#marks.togetherDue(now)) return this.#arm()
     this.#judging = true
     void this.#judge()
   }
@@ -316,11 +335,11 @@ export class Timekeeper {
     if (!this.#log.owned) await this.#log.toTheEnd()
   }
 
-  #judgeNow({ inTurn = true }: { readonly inTurn?: boolean } = {}): void {
+  #judgeNow({ inTurn = !this.#isIdle, most = MAX_JUDGED }: { readonly inTurn?: boolean; readonly most?: number } = {}): void {
     const now = this.now()
     const due: Countdown[] = []
     const marks: Countdown[] = []
-    for (const countdown of this.#countdowns.take(now, inTurn ? MAX_JUDGED : Number.POSITIVE_INFINITY)) {
+    for (const countdown of this.#countdowns.take(now, most)) {
       if (countdown.busy !== 0) continue // scheduled again when its proposal is settled
       if (now >= countdown.zero + this.#countdowns.duration(countdown)) due.push(countdown)
       else if (this.look(countdown) <= now && marks.length < MAX_MARKS) marks.push(countdown)

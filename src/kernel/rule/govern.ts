@@ -7,7 +7,7 @@ import { done, type Outcome } from '../outcome.ts'
 import { outside, shown, within } from '../reason.ts'
 import { touch } from '../state/leases.ts'
 import { beforePolicy } from '../state/quota-counts.ts'
-import { type State, WAITING } from '../state.ts'
+import { raiseCounters, type State, WAITING } from '../state.ts'
 import { allowed, isAdmin } from './authority.ts'
 import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
 import { judgeWaiter } from './judge.ts'
@@ -89,6 +89,8 @@ export function generation(
   state.nextToken = Math.max(state.nextToken, token + 1)
   state.revision = Math.max(state.revision, revision)
   state.nextKey = Math.max(state.nextKey, nextKey)
+  // The survivor may not have read all records that were lost. While leases are moved in, the counters are those of the log that they come from.
+  if (state.floor === undefined) raiseCounters(state)
   // A second loss must not shorten a quiet period that is already running.
   const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
   if (length > 0) startQuiet(state, effects, length)
