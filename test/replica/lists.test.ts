@@ -63,7 +63,7 @@ describe('a list', () => {
     const put = (key: string) => world.do({ kind: 'put', lease, key, value: '1' })
     for (const service of ['api', 'web']) for (let i = 0; i < 40; i++) put(`services/${service}/i${i}`)
     for (const key of ['services/web/i7/state', 'services/i7', 'other/web/i7']) put(key)
-    const seen = lists(world)
+    const seen = lists(world, { stride: 5_000 })
     const named = async (more: object) => {
       const { value } = await seen.lists.read({ kind: 'entries', prefix: 'services', named: 'i7', ...more })
       return (value as readonly { readonly key: string }[]).map(({ key }) => key)
