@@ -1,7 +1,7 @@
 // `node scripts/release.mjs VERSION [--date YYYY-MM-DD] [--publish]`: makes a release, or without --publish shows what it would do and packs it.
 //
 // 1. The version must be higher than the present one, the work tree clean, and CHANGELOG.md must say something under Unreleased.
-// 2. Writes the version to package.json, package-lock.json, the chart and the manifests, and the heading of the release to CHANGELOG.md.
+// 2. Writes the version to package.json, package-lock.json, the chart, the manifests and the Python client, and the heading of the release to CHANGELOG.md.
 // 3. Records the log of the release (test/support/released), which every later version must read, and packs it.
 // 4. With --publish: commits and tags. The push of the tag starts the workflow that runs the tests and publishes with provenance
 //    (`npm publish --provenance`): a laptop cannot prove where a package was built.
@@ -51,8 +51,9 @@ function release(argv) {
   const [version] = argv.filter((word, i) => !word.startsWith('--') && argv[i - 1] !== '--date')
   const date = argv.includes('--date') ? argv[argv.indexOf('--date') + 1] : new Date().toISOString().slice(0, 10)
   const publish = argv.includes('--publish')
-  // The chart and the manifests name the version of the image.
-  const deployed = ['ops/helm/leasehold/Chart.yaml', 'ops/kubernetes/leasehold.yaml'].filter(file => existsSync(join(root, file)))
+  // The chart and the manifests name the version of the image. The Python client has the same version.
+  const named = ['ops/helm/leasehold/Chart.yaml', 'ops/kubernetes/leasehold.yaml', 'clients/python/src/leasehold_client/__init__.py']
+  const deployed = named.filter(file => existsSync(join(root, file)))
   const paths = ['package.json', 'package-lock.json', 'CHANGELOG.md', ...deployed].map(file => join(root, file))
   const before = paths.map(path => readFileSync(path, 'utf8'))
   const present = JSON.parse(before[0]).version

@@ -109,6 +109,16 @@ def test_a_value_whose_lease_ran_out_while_it_was_loaded_is_loaded_again(world: 
     assert cache.get("a") == "1" and took == []
 
 
+def test_a_value_whose_lease_ran_out_while_the_process_stood_still_is_not_served(world: World) -> None:
+    source = Source()
+    a, b = cache_of(world, source, "a", ttl=10), cache_of(world, source, "b", ttl=10)
+    assert a.get("a") == "1"
+    world.clock.move(11)  # no timer of a has fired yet
+    world.server.tick()
+    b.write("a", "2")
+    assert a.get("a") == "2"
+
+
 def test_a_load_that_fails_raises_and_nothing_is_cached(world: World) -> None:
     source = Source()
     cache = cache_of(world, source, "a")

@@ -241,6 +241,17 @@ def test_an_error_of_a_callback_ends_the_membership_and_is_raised(world: World) 
         with pytest.raises(KeyError, match="of on_revoked"):
             await world.until(task)
 
+        async def fail_when_told_to_end(shard: Shard) -> None:
+            await shard.ended.wait()
+            raise KeyError("after the end: no failure")
+
+        orders = leases.shards("orders", count=4)
+        task = asyncio.create_task(orders.join(fail_when_told_to_end))
+        await world.advance_async(1)
+        assert len(orders.owned) == 4
+        orders.stop()
+        await world.until(task)
+
     run(main())
 
 
