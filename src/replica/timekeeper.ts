@@ -15,7 +15,7 @@ import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
 import { AgeMarks, MARK_STEP, MAX_MARKS } from './age-marks.ts'
-import { type Countdown, Countdowns, newCountdown, termOf } from './countdowns.ts'
+import { type Countdown, Countdowns, newCountdown, SlotCountdown } from './countdowns.ts'
 import { LastHeard } from './last-heard.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
@@ -237,7 +237,7 @@ export class Timekeeper {
 
   /** When to look at a countdown again: when it is due, or when the log should learn how long it has run. */
   look(countdown: Countdown): number {
-    const ofTerm = termOf(countdown)
+    const ofTerm = countdown instanceof SlotCountdown ? undefined : countdown
     const duration = ofTerm === undefined ? this.#countdowns.duration(countdown) : ofTerm.term
     const due = countdown.zero + duration
     const step = Math.max(MARK_STEP, duration / 8)
