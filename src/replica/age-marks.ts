@@ -8,7 +8,7 @@ import type { Aged, Command } from '../kernel/command.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId } from '../kernel/state/timers.ts'
 import { CAP, type LeaseState, SLOTS, type Slot, type State } from '../kernel/state.ts'
-import { type Countdown, type Countdowns, leaseOf, termOf } from './countdowns.ts'
+import { type Countdown, type Countdowns, leaseOf, SlotCountdown } from './countdowns.ts'
 import type { Outbox } from './outbox.ts'
 
 /** The least time between two marks of one timer, in ms. */
@@ -49,7 +49,7 @@ export class AgeMarks {
 
   /** When to look at a countdown again: when it is due, or when the log should learn how long it has run. */
   look(countdown: Countdown): number {
-    const ofTerm = termOf(countdown)
+    const ofTerm = countdown instanceof SlotCountdown ? undefined : countdown
     const duration = ofTerm === undefined ? this.#countdowns.duration(countdown) : ofTerm.term
     const due = countdown.zero + duration
     const step = Math.max(MARK_STEP, duration / 8)

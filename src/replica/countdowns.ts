@@ -51,7 +51,7 @@ export function newCountdown(lease: LeaseState | undefined, slot: Slot, epoch: n
 }
 
 /** The lease whose term is counted; undefined: it is another timer. */
-export function termOf(countdown: Countdown): LeaseState | undefined {
+function termOf(countdown: Countdown): LeaseState | undefined {
   return countdown instanceof SlotCountdown ? undefined : countdown
 }
 

@@ -27,20 +27,15 @@ export class Grant {
   }
 }
 
-/** An only grant, or a list of none or several. Read it with `grantsIn`. A list of `NO_GRANTS` is shared and never written to. */
+/** An only grant, or a list of none or several. Read it with `grants`. The list `NO_GRANTS` is shared and never written to. */
 export type HeldGrants = Grant | Grant[]
 
 export const NO_GRANTS: Grant[] = []
 const NO_QUEUE: LeaseState[] = []
 
-export function grantsIn(held: HeldGrants): readonly Grant[] {
-  return Array.isArray(held) ? held : [held]
-}
-
-/** Adds a grant. Use it in place of what was held. */
+/** Adds a grant to one or several. Use it in place of what was held. */
 export function withGrant(held: HeldGrants, grant: Grant): HeldGrants {
   if (!Array.isArray(held)) return [held, grant]
-  if (held.length === 0) return grant
   held.push(grant)
   return held
 }
@@ -112,7 +107,7 @@ export class LeaseState implements TermCountdown {
 
   /** In the order of their tokens. */
   get grants(): readonly Grant[] {
-    return grantsIn(this.held)
+    return Array.isArray(this.held) ? this.held : [this.held]
   }
 
   /** Which process of the holder name has it. */
@@ -140,6 +135,6 @@ export class Resource {
 
   /** In the order of their tokens. */
   get grants(): readonly Grant[] {
-    return grantsIn(this.held)
+    return Array.isArray(this.held) ? this.held : [this.held]
   }
 }

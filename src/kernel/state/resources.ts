@@ -2,14 +2,14 @@
 import type { Attached, Grant, State } from '../state.ts'
 import { entryBytes, type FreeEntry } from './free-entries.ts'
 import { countEntries } from './key-use.ts'
-import { Resource, withGrant } from './lease-state.ts'
+import { NO_GRANTS, Resource, withGrant } from './lease-state.ts'
 import { memberOf } from './pools.ts'
 
 /** Lists a grant with its lease and its resource. */
 export function listGrant(grant: Grant): void {
   const { lease, resource } = grant
-  lease.held = withGrant(lease.held, grant)
-  resource.held = withGrant(resource.held, grant)
+  lease.held = lease.held === NO_GRANTS ? grant : withGrant(lease.held, grant)
+  resource.held = resource.held === NO_GRANTS ? grant : withGrant(resource.held, grant)
 }
 
 /** The index of the grant with this token among the grants of a resource, which are ordered by token. */
