@@ -39,11 +39,14 @@ def test_acquire_wait_and_release(server: Server) -> None:
             assert b.try_acquire("jobs/nightly") is None
             assert a.show("jobs/nightly")["grants"][0]["holder"] == "a"
             got: list[leasehold_client.Lease] = []
-            thread = threading.Thread(target=lambda: got.append(b.acquire("jobs/nightly", wait=20, on_wait=places.append)))
+            thread = threading.Thread(target=lambda: got.append(b.acquire("jobs/nightly", wait=EVENT_TIMEOUT, on_wait=places.append)))
             thread.start()
-            while not a.show("jobs/nightly")["queue"]:
+            # `on_wait` runs on a thread of its own, perhaps later than the server shows the queue, and than the grant.
+            end = time.monotonic() + EVENT_TIMEOUT
+            while not places and time.monotonic() < end:
                 time.sleep(0.02)
-        thread.join(20)
+            assert a.show("jobs/nightly")["queue"]
+        thread.join(EVENT_TIMEOUT)
         assert got[0].token > first.token and places[0] == 0
         assert a.history("jobs/nightly")[0]["lease"] == first.id
         got[0].release()
