@@ -254,7 +254,8 @@ export class Agent implements AsyncDisposable {
     const { idle = IDLE, cap = CAP, workspace } = this.#options
     return {
       agent: name,
-      ...{ session: lease, incarnation, parent, aliveBy },
+      // A hook may have opened the session before this process came to keep it.
+      ...{ session: lease, incarnation, parent, aliveBy: this.#keeps ? 'process' : aliveBy },
       ttlSeconds: ttl / 1_000,
       idleLimitSeconds: milliseconds(idle, 'idle') / 1_000,
       capSeconds: milliseconds(cap, 'cap') / 1_000,
