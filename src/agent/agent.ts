@@ -12,7 +12,7 @@ import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Leases } from '../leases.ts'
 import { checkOptionNames } from '../options.ts'
-import { Activity, activityKey, type Denial, denialKey } from './activity.ts'
+import { Activity, activityKey } from './activity.ts'
 import type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, TurnEnd, WhoAmI } from './agent-options.ts'
 import { Asks } from './asks.ts'
 import { ClaimBook } from './claim-book.ts'
@@ -278,12 +278,6 @@ export class Agent implements AsyncDisposable {
     const { lease, name } = this.#book.session
     // A key that may not register entries can claim all the same: only others do not see how long the agent has been idle.
     await this.#log.decide({ kind: 'put', lease, key: activityKey(name), value: this.#activity.mark(underWay) }).catch(() => {})
-  }
-
-  /** An edit of the agent was denied: people see why. */
-  async noteDenial(resource: string, reason: string): Promise<void> {
-    const value = JSON.stringify({ at: this.#leases.clock.wall(), resource, reason: oneLine(reason, PURPOSE_CHARACTERS) } satisfies Denial)
-    await this.#log.decide({ kind: 'put', lease: this.session, key: denialKey(this.name), value }).catch(() => {}) // as in noteActivity
   }
 
   /** Returns what the agent has to know, since the last call. Every result of a tool ends with it. */
