@@ -1,7 +1,7 @@
 // Agents: what a claim through MCP adds to the time of its lease, and what 500 quiet agents with five claims each cost one server.
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -25,6 +25,33 @@ async function timed(rounds, work) {
     times.push(performance.now() - began)
   }
   return median(times)
+}
+
+const GUARD = fileURLToPath(new URL('../dist/cli/leasehold-guard.cjs', import.meta.url))
+
+/** Processor time of short processes in ms, each the mean of all rounds; one of each in turn, so that a busy machine slows all alike. */
+function startCosts(rounds, kinds) {
+  const times = kinds.map(() => 0)
+  // The certificates that Node 20 reads at each start would hide the difference.
+  const { NODE_EXTRA_CA_CERTS: _, ...env } = process.env
+  const used = () => {
+    const { user, system } = childCpu()
+    return user + system
+  }
+  for (let i = 0; i < rounds; i++)
+    for (const [k, { args, input = '' }] of kinds.entries()) {
+      const before = used()
+      spawnSync(process.execPath, args, { input, env, stdio: ['pipe', 'ignore', 'ignore'] })
+      times[k] += used() - before
+    }
+  return times.map(time => time / rounds)
+}
+
+/** Processor time of all ended children of this process, in ms: Linux counts it in steps of 10 ms. */
+function childCpu() {
+  const stat = readFileSync('/proc/self/stat', 'latin1')
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return { user: Number(fields[13]) * 10, system: Number(fields[14]) * 10 }
 }
 
 export async function agents(report, { quick }) {
@@ -59,7 +86,22 @@ export async function agents(report, { quick }) {
     report({ name: 'an MCP call that claims nothing', unit: 'ms', value: empty })
     report({ name: 'the same claim again through MCP', unit: 'ms', value: claim })
     report({ name: 'a new claim through MCP, beyond the time of a lease', unit: 'ms', value: added, want: atMost(5) })
+    const { tools } = await client.listTools()
+    report({ name: 'the tool list', unit: 'characters', value: JSON.stringify(tools).length, want: atMost(8_000) })
     await client.close()
+
+    const input = JSON.stringify({
+      ...{ hook_event_name: 'PreToolUse', session_id: 'bench', cwd: fileURLToPath(new URL('..', import.meta.url)) },
+      ...{ tool_name: 'Edit', tool_input: { file_path: 'src/index.ts' } },
+    })
+    const flags = ['--store', url.replace('leasehold:', 'http:'), '--agent', 'bench-guard']
+    const [bare, hook, whole] = startCosts(rounds, [
+      { args: ['-e', '0'] },
+      { args: [GUARD, ...flags], input },
+      { args: [LEASEHOLD, 'guard', ...flags], input },
+    ])
+    report({ name: 'the guard of an edit: processor time, of that of bare Node', unit: '×', value: hook / bare, want: atMost(1.3) })
+    report({ name: 'leasehold guard, the whole program, the same', unit: '×', value: whole / bare })
 
     const quiet = await Promise.all(Array.from({ length: count }, (_, i) => Agent.begin(leases, { name: `agent-${i}` })))
     for (const [i, agent] of quiet.entries()) for (let c = 0; c < CLAIMS; c++) await agent.claim([`quiet/${i}/${c}`], { purpose: 'quiet' })

@@ -12,7 +12,7 @@ import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Leases } from '../leases.ts'
 import { checkOptionNames } from '../options.ts'
-import { Activity, activityKey, type Denial, denialKey } from './activity.ts'
+import { Activity, activityKey } from './activity.ts'
 import type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, TurnEnd, WhoAmI } from './agent-options.ts'
 import { Asks } from './asks.ts'
 import { ClaimBook } from './claim-book.ts'
@@ -254,7 +254,8 @@ export class Agent implements AsyncDisposable {
     const { idle = IDLE, cap = CAP, workspace } = this.#options
     return {
       agent: name,
-      ...{ session: lease, incarnation, parent, aliveBy },
+      // A hook may have opened the session before this process came to keep it.
+      ...{ session: lease, incarnation, parent, aliveBy: this.#keeps ? 'process' : aliveBy },
       ttlSeconds: ttl / 1_000,
       idleLimitSeconds: milliseconds(idle, 'idle') / 1_000,
       capSeconds: milliseconds(cap, 'cap') / 1_000,
@@ -277,12 +278,6 @@ export class Agent implements AsyncDisposable {
     const { lease, name } = this.#book.session
     // A key that may not register entries can claim all the same: only others do not see how long the agent has been idle.
     await this.#log.decide({ kind: 'put', lease, key: activityKey(name), value: this.#activity.mark(underWay) }).catch(() => {})
-  }
-
-  /** An edit of the agent was denied: people see why. */
-  async noteDenial(resource: string, reason: string): Promise<void> {
-    const value = JSON.stringify({ at: this.#leases.clock.wall(), resource, reason: oneLine(reason, PURPOSE_CHARACTERS) } satisfies Denial)
-    await this.#log.decide({ kind: 'put', lease: this.session, key: denialKey(this.name), value }).catch(() => {}) // as in noteActivity
   }
 
   /** Returns what the agent has to know, since the last call. Every result of a tool ends with it. */

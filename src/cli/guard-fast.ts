@@ -90,10 +90,10 @@ function ask(server: URL, event: HookEvent, { agent, failClosed }: GuardFlags): 
     ...(key ? [`Authorization: Bearer ${key.replace(/[\r\n]/g, '')}`] : []),
   ]
   return new Promise((settle, fail) => {
-    const socket = connect(Number(server.port || 80), server.hostname.replace(/^\[|\]$/g, ''))
+    const socket = connect({ port: Number(server.port || 80), host: server.hostname.replace(/^\[|\]$/g, ''), timeout: TIMEOUT })
     const parts: Buffer[] = []
     let size = 0
-    socket.setTimeout(TIMEOUT, () => socket.destroy(new Error(`no answer for ${TIMEOUT / 1_000} s`)))
+    socket.on('timeout', () => socket.destroy(new Error(`no answer for ${TIMEOUT / 1_000} s`)))
     socket.on('data', part => {
       parts.push(part)
       size += part.length

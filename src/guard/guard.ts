@@ -10,8 +10,10 @@
  * Not promised: that a write which the host does not announce is seen. A shell command can write anything.
  */
 import { posix } from 'node:path'
+import { type Denial, denialKey } from '../agent/activity.ts'
 import { Agent } from '../agent/agent.ts'
 import { labelOf } from '../agent/claim-record.ts'
+import { oneLine } from '../agent/names.ts'
 import { namesOf, presentName } from '../agent/present.ts'
 import { inWords } from '../duration.ts'
 import { isRefusal, LeaseError } from '../errors.ts'
@@ -49,6 +51,7 @@ const ALLOW: GuardDecision = { allow: true }
 /** Names below one path that are looked at. */
 const MAX_BELOW = 1_000
 const MAX_LISTED = 10
+const REASON_CHARACTERS = 500
 
 export async function decide(event: HookEvent, context: GuardContext): Promise<GuardDecision> {
   const who = agentOf(event, context)
@@ -172,7 +175,7 @@ async function beforeEdit(edit: Edit): Promise<GuardDecision> {
     const views = await viewsOf(path, leases)
     const grants = views.flatMap(view => view.grants)
     const blocking = (await firstOfOthers(edit, grants)) ?? (await heldBelow(edit, path))
-    if (blocking !== undefined) return deny(agent, path, blocking.resource)
+    if (blocking !== undefined) return deny(edit, path, blocking.resource)
     waits ||= views[0]!.queue.some(({ holder }) => holder === agent.name)
     const covered = grants.some(({ shared }) => !shared)
     if (!covered || views[0]!.grants.some(({ holder }) => holder === agent.name)) wanted.push(path)
@@ -189,7 +192,7 @@ async function beforeEdit(edit: Edit): Promise<GuardDecision> {
     if (claim.status === 'held') return { allow: true, tokens: claim.tokens, ...gitDirsOf(wanted), ...(await noticesOf(agent)) }
     // Another agent was faster. A place in the queue that the agent asked for itself stays.
     if (!waits) await agent.leaveQueues(names, conversation)
-    return deny(agent, wanted[0]!, claim.waitsFor?.[0]?.resource ?? names[0]!)
+    return deny(edit, wanted[0]!, claim.waitsFor?.[0]?.resource ?? names[0]!)
   } catch (error) {
     if (!isRefusal(error)) throw error
     return { allow: false, reason: `leasehold: ${(error as LeaseError).message}` }
@@ -202,7 +205,7 @@ function gitDirsOf(paths: readonly GuardedPath[]): Pick<GuardDecision, 'gitDirs'
 }
 
 /** Who, why, since when, and how to queue. */
-async function deny(agent: Agent, path: GuardedPath, resource: string): Promise<GuardDecision> {
+async function deny({ agent, leases }: Edit, path: GuardedPath, resource: string): Promise<GuardDecision> {
   const { names } = await agent.look(resource)
   const view = names.find(name => name.resource === resource)
   const holder = view?.holders[0]
@@ -216,11 +219,16 @@ async function deny(agent: Agent, path: GuardedPath, resource: string): Promise<
   const idle = holder?.idleSeconds === undefined ? '' : `, last active ${inWords(holder.idleSeconds * 1_000)} ago`
   const waiting = view?.waiters.length ? `, ${view.waiters.length} waiting` : ''
   const why = `${shown} is held ${who}${purpose}${since}${idle}${waiting}`
-  await agent.noteDenial(resource, why)
+  await noteDenial(agent, leases, { at: leases.clock.wall(), resource, reason: oneLine(why, REASON_CHARACTERS) })
   return {
     allow: false,
     reason: `leasehold: ${why}. Do not write it in another way. Work on something else, or queue for it: call the leasehold tool claim with names [${JSON.stringify(`name:${resource}`)}] and wait_seconds 45, and edit when it is held. A person sees more with: leasehold explain ${resource}`,
   }
+}
+
+/** For people. A key that may not register entries is denied all the same. */
+async function noteDenial({ name, session }: Agent, { lessor }: Leases, denial: Denial): Promise<void> {
+  await propose(lessor, { kind: 'put', lease: session, key: denialKey(name), value: JSON.stringify(denial) }).catch(() => {})
 }
 
 function shownPath({ resource, prefix }: GuardedPath): string {

@@ -11,7 +11,9 @@ const folder = new URL('./recorded/', import.meta.url)
 const recorded = readdirSync(folder)
   .map(file => file.replace('.json', ''))
   .filter(name => name !== 'versions')
-const versions = JSON.parse(readFileSync(new URL('versions.json', folder), 'utf8')) as Readonly<Record<string, { readonly version: string }>>
+const versions = JSON.parse(readFileSync(new URL('versions.json', folder), 'utf8')) as Readonly<
+  Record<string, { readonly version: string }>
+>
 
 const session = 'eb5b0174-0555-4601-804e-672d68069c89'
 

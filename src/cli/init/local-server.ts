@@ -42,10 +42,14 @@ export async function findOrStartServer(port: number, store: string): Promise<Lo
 
 /** Returns whether a server of ours answers there. */
 async function answers(port: number): Promise<boolean> {
+  const tooLate = new AbortController()
+  const cancel = systemClock.after(ANSWER_TIMEOUT, () => tooLate.abort())
   try {
-    const response = await fetch(`http://127.0.0.1:${port}/healthz`, { signal: AbortSignal.timeout(ANSWER_TIMEOUT) })
+    const response = await fetch(`http://127.0.0.1:${port}/healthz`, { signal: tooLate.signal })
     return ((await response.json()) as { readonly ok?: unknown }).ok === true
   } catch {
     return false
+  } finally {
+    cancel()
   }
 }
