@@ -31,14 +31,14 @@ for (let i = first; i < first + count; i++) {
   holders.push({ leases, lease: await leases.acquire(`idle/${i}`, { ttl }) })
 }
 
-process.on('message', async message => {
-  if (message === 'cpu') process.send({ cpu: process.cpuUsage(), at: seconds() })
+process.on('message', async wanted => {
+  if (wanted === 'cpu') process.send({ cpu: process.cpuUsage(), at: seconds() })
   // After the renewal nothing more is sent by this process: the term counts from here.
-  if (message === 'renew') {
+  if (wanted === 'renew') {
     await holders[0].lease.renew()
     process.send({ at: seconds() })
   }
-  if (message === 'held')
+  if (wanted === 'held')
     process.send({
       held: holders.filter(({ lease }) => lease.held).length,
       ofApplication: given.reduce((sum, { connections }) => sum + connections(), 0),

@@ -13,7 +13,7 @@ import { RelocatingLessor } from './relocating-lessor.ts'
 import { type ConnectRetryOptions, openWithRetry } from './retry.ts'
 import { storeOf } from './store-of.ts'
 import { countUser } from './store-users.ts'
-import { defaultUrl, schemeOf, type Via, viaOf } from './url.ts'
+import { defaultUrl, schemeOf, viaOf } from './url.ts'
 
 /** A process that only holds leases reads its log with its renewals, and after this many ms at the latest. */
 const READ_EVERY = 60_000
@@ -26,7 +26,7 @@ export interface OpenOptions {
    * `'server'`: uses a server that has announced itself in the store, and the store itself while there is none. For many processes on one store. In a URL: `?via=server`.
    * @default the store itself
    */
-  readonly via?: Via
+  readonly via?: 'server' | undefined
 }
 
 /**

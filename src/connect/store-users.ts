@@ -1,5 +1,5 @@
 /**
- * How many processes use a store directly, for operators: a process that has used one for a minute announces itself there, once in ten minutes. What a process
+ * How many processes use a store directly, for operators: a process that has used one for some minutes announces itself there, once in ten minutes. What a process
  * costs the others grows with their number, so it warns when there are more than the store carries well (docs/operate/capacity.md).
  */
 import type { Clock } from '../clock.ts'
@@ -9,6 +9,8 @@ import { redactedUrl, schemeOf } from './url.ts'
 const PROCESSES = 'process/'
 /** Commands that end before this, in ms, are not counted. */
 const FIRST = 60_000
+/** Processes that start together announce themselves at different times within this, in ms. */
+const SPREAD = 300_000
 const AGAIN = 600_000
 /** One announcement may fail. */
 const COUNTED_FOR = 2 * AGAIN + FIRST
@@ -57,7 +59,7 @@ export function countUser(
           .finally(() => !signal.aborted && schedule(AGAIN * (0.75 + clock.random() / 4))),
     )
   }
-  schedule(FIRST)
+  schedule(FIRST + clock.random() * SPREAD)
   signal.addEventListener(
     'abort',
     () => {
