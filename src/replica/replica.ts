@@ -44,6 +44,7 @@ import { beginRun } from './run.ts'
 import { Snapshotter } from './snapshotter.ts'
 import { Timekeeper } from './timekeeper.ts'
 import { type Remaining, view } from './view.ts'
+import { Wakes } from './wakes.ts'
 import { watchEvents } from './watch.ts'
 
 export type { Survivor } from './log.ts'
@@ -63,7 +64,7 @@ export interface ReplicaOptions {
   readonly events?: number
   /**
    * The replica of a process that may only hold leases: while nothing needs news of the log, it reads the log before it renews and after this many ms at the
-   * latest (activity.ts). Left out: it reads the log as it grows, as a server has to. Has no effect on an owner.
+   * latest (activity.ts). Left out: it reads the log as it grows, as a server has to. Has no effect on an owner, nor on a store that cannot wake it.
    */
   readonly readEvery?: number
 }
@@ -91,7 +92,7 @@ export class Replica implements Lessor {
   private constructor(store: Store, options: ReplicaOptions) {
     const { clock = systemClock, owned = false, timeout = 30_000, events = 100_000 } = options
     const { snapshotRecords = 10_000, snapshotBytes = 8 << 20 } = options
-    const readEvery = owned ? undefined : options.readEvery
+    const readEvery = owned || store.waker === undefined ? undefined : options.readEvery
     const lifetime = this.#lifetime
     const remaining = this.#remaining
     const log = new Log(store, { clock, lifetime, owned, events, readEvery })
@@ -111,6 +112,10 @@ export class Replica implements Lessor {
     log.connect({
       ...{ timekeeper: this.#timekeeper, rewinds: this.#rewinds, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter },
       activity: this.#activity,
+      wakes: new Wakes(
+        () => store.waker,
+        () => void this.#activity.read().catch(() => {}),
+      ),
     })
     lifetime.signal.addEventListener('abort', () => this.#stop(), { once: true })
   }
