@@ -56,8 +56,8 @@ export interface Followers {
   readonly rewinds: { readonly witness: string }
   /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
   readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
-  /** activity.ts */
-  readonly activity: { readonly isIdle: boolean }
+  /** idle-mode.ts */
+  readonly idleMode: { readonly isIdle: boolean }
   /** log-ticker.ts */
   readonly ticker: { readonly isIdle: boolean; tickWhileNeeded(): void }
   /** snapshotter.ts */
@@ -135,7 +135,7 @@ export class Log {
     const { nextLease, nextToken, nextKey, revision, longest, quiet } = this.state
     // A quiet period that still runs covers what other survivors saw. Lost records that this replica had not read may have given a longer term; in the time in which
     // every replica reads once, the process with that term has noticed the loss.
-    const unread = this.#followers.activity.isIdle ? (this.#readEvery ?? 0) * NOTICED : 0
+    const unread = this.#followers.idleMode.isIdle ? (this.#readEvery ?? 0) * NOTICED : 0
     return { lease: nextLease, token: nextToken, revision, quiet: Math.max(longest, quiet?.duration ?? 0, unread), key: nextKey }
   }
 

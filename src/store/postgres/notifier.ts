@@ -81,12 +81,12 @@ export class Notifier implements AsyncDisposable {
     })
   }
 
-  /** A reader waits, or did a moment ago. */
+  /** Returns whether a reader waits, or did a moment ago. */
   get isWanted(): boolean {
     return this.#waiting > 0 || this.#cancelQuiet !== undefined
   }
 
-  /** Whether readers that wait are notified, as far as is known: where nothing is connected, that shows when one waits. */
+  /** Returns whether readers that wait are notified, as far as is known: where nothing is connected, that shows when one waits. */
   get pushes(): boolean {
     return this.trusted || this.connection !== undefined || (!this.#options.keep && !this.isWanted)
   }

@@ -89,7 +89,7 @@ describeEngine('postgres', 'processes that only hold leases on Postgres', () => 
     }
   })
 
-  test('a request that waits among processes that hold is granted when a lease ends that nobody renews', async () => {
+  test('a request that waits among processes that hold is granted when an abandoned lease ends', async () => {
     await using _idle = await holders('dead', 3)
     await using dead = await connect(places('dead'), { holder: 'dead' })
     expect(await dead.acquire('wanted', { ttl: 1_000, ifAvailable: true, renew: 'never' })).toBeDefined()
