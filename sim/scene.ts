@@ -126,9 +126,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
 
   calm(): () => void {
     this.isCalm = true
-    return () => {
-      this.isCalm = false
-    }
+    return () => void (this.isCalm = false)
   }
 
   randomRate(): number {
@@ -151,7 +149,6 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     if (this.profile === 'moving') this.#move()
     else for (const host of this.hosts.slice(1)) void host.start()
     await this.#rules()
-    // Loaded only here: other profiles need no server.
     if (this.profile === 'combined') this.#combined = new (await import('./combined.ts')).Combined(this)
     if (this.hasRemoteHolders) for (let i = 0; i < 3; i++) this.clients.push(this.world.machine(`client${i}`, this.randomRate()))
     for (const machine of this.hasRemoteHolders ? this.clients : this.hosts.map(host => host.machine)) this.#settleHolders(machine)
@@ -354,7 +351,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     for (const host of this.hosts) host.build = this.nextBuild ?? PRESENT
     if (shortLives) await this.#shortLives()
     else {
-      if (this.profile === 'moving') this.#bringBack(0)
+      if (this.profile === 'moving') this.#bringBack(this.hosts[0]!)
       // The quiet time after a loss lasts the longest term, and so does every lease. Then queued waiters are granted, and lapse in turn.
       const end =
         world.now + Math.max(LONGEST_TTL * 3, longestTerm(this.referee.state)) * (1 + RHO) + 8_000 + 12 * (this.site.readEvery ?? 0)
@@ -387,9 +384,8 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     this.referee.nothingIsLeft('after the last holder has gone')
   }
 
-  #bringBack(i: number): void {
-    for (const host of this.hosts) if (host.machine.alive && host.replica !== undefined) return
-    const host = this.hosts[i]!
+  #bringBack(host: Host): void {
+    if (this.hosts.some(({ machine, replica }) => machine.alive && replica !== undefined)) return
     if (!host.machine.alive) host.machine.revive()
     void host.start()
   }

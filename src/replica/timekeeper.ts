@@ -301,7 +301,6 @@ export class Timekeeper {
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
     const { now, stalled } = this.#time.fired()
-    // A read of the log costs more than a look at the leases of this process.
     if (this.#isIdle && !this.#countdowns.isOwnDue(now, this.look)) return this.#arm()
     if (stalled === 0 && this.#next > now && !this.#marks.togetherDue(now)) return this.#arm()
     this.#judging = true

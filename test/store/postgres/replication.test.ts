@@ -123,6 +123,7 @@ describeEngine('postgres', 'a synchronous standby that is away', () => {
     const a = await appended(store)
     await using other = new PostgresStore({ url: primary.url, timeout: TIMEOUT })
     await other.open()
+    await other.read(a) // confirmed by a commit, which is not possible later
     await standby.stop()
     await expect(store.append(Uint8Array.of(2), a)).rejects.toMatchObject({ code: 'UNKNOWN' })
     const over = new AbortController()
