@@ -166,4 +166,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'an acquire whose caller has gone is not sent again': { profile: 'cases', seed: 1 },
   'a request to a pool that does not wait is refused what one that waits gets at once': { profile: 'cases', seed: 1 },
   'a renewal with a ttl goes beyond what the policy for an entry allows': { profile: 'cases', seed: 1 },
+  'a replica that reads now and then counts the time before the read that showed a renewal': { profile: 'idle', seed: 1 },
+  'a survivor that has not read all lost records reuses their numbers': { profile: 'idle', seed: 5 },
 }

@@ -11,6 +11,7 @@ import { type Build, PRESENT } from './builds.ts'
 import type { Combined, CombinedScene } from './combined.ts'
 import { Faults, type FaultyScene } from './faults.ts'
 import { Holder } from './holder.ts'
+import { chooseListeners, idleLateness } from './listeners.ts'
 import { mixedPolicies } from './mixed-wishes.ts'
 import { type OperatedScene, Operators } from './operators.ts'
 import { Client, Host, HostLessor, type Site } from './participants.ts'
@@ -125,9 +126,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
 
   calm(): () => void {
     this.isCalm = true
-    return () => {
-      this.isCalm = false
-    }
+    return () => void (this.isCalm = false)
   }
 
   randomRate(): number {
@@ -150,33 +149,17 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     if (this.profile === 'moving') this.#move()
     else for (const host of this.hosts.slice(1)) void host.start()
     await this.#rules()
-    // Loaded only here: other profiles need no server.
     if (this.profile === 'combined') this.#combined = new (await import('./combined.ts')).Combined(this)
     if (this.hasRemoteHolders) for (let i = 0; i < 3; i++) this.clients.push(this.world.machine(`client${i}`, this.randomRate()))
     for (const machine of this.hasRemoteHolders ? this.clients : this.hosts.map(host => host.machine)) this.#settleHolders(machine)
     if (this.profile === 'owned') this.#abandoners = ABANDONERS.map(options => new Abandoner(this.world, this.hosts[0]!, options))
     if (this.profile === 'transactions') this.#bookkeepers = [0, 1].map(i => new Bookkeeper(this.world, this.dice, this.hosts, i))
-    if (this.profile === 'idle') this.#listen()
+    if (this.profile === 'idle') chooseListeners(this)
     this.hasBegun = true
     if (this.#combined !== undefined) this.#combined.start()
     else if (this.profile !== 'agents') this.#operators.start()
     this.#faults.start()
     if (this.nextBuild !== undefined) this.#raise(this.nextBuild)
-  }
-
-  /** All processes only hold leases; or one of them always waits for news, or each of them at times. */
-  #listen(): void {
-    const kind = this.dice.pick(['none', 'one', 'changing'])
-    if (kind === 'one') this.hosts[0]!.listen(true)
-    if (kind === 'changing') for (const host of this.hosts) this.#change(host)
-  }
-
-  #change(host: Host): void {
-    this.world.later(this.dice.between(100, 4_000), () => {
-      if (this.isOver) return
-      host.listen(this.dice.chance(0.5))
-      this.#change(host)
-    })
   }
 
   /** Raises the rules, sometimes before all replicas are upgraded: those that are not must stop, and restart upgraded. */
@@ -368,7 +351,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     for (const host of this.hosts) host.build = this.nextBuild ?? PRESENT
     if (shortLives) await this.#shortLives()
     else {
-      if (this.profile === 'moving') this.#bringBack(0)
+      if (this.profile === 'moving') this.#bringBack(this.hosts[0]!)
       // The quiet time after a loss lasts the longest term, and so does every lease. Then queued waiters are granted, and lapse in turn.
       const end =
         world.now + Math.max(LONGEST_TTL * 3, longestTerm(this.referee.state)) * (1 + RHO) + 8_000 + 12 * (this.site.readEvery ?? 0)
@@ -382,16 +365,10 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     await world.run(world.now)
   }
 
-  /** How long after its term a lease may still exist: while all processes only hold leases, by two intervals between their reads more. */
-  get #afterHeal(): number {
-    const { readEvery = 0 } = this.site
-    return AFTER_HEAL + (this.hosts.some(host => host.listens) ? 0 : 2 * readEvery)
-  }
-
   /** An abandoned lease lapses, and the waiter is granted in time. */
   async #abandonOne(): Promise<void> {
     const world = this.world
-    const after = this.#afterHeal
+    const after = AFTER_HEAL + idleLateness(this)
     const ask = (holder: string) =>
       this.outcome({ kind: 'acquire', holder, ttl: 700, wants: [{ resource: 'probe' }], wait: true }).then(outcome => outcome?.kind)
     const first = ask('abandoner')
@@ -407,9 +384,8 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     this.referee.nothingIsLeft('after the last holder has gone')
   }
 
-  #bringBack(i: number): void {
-    for (const host of this.hosts) if (host.machine.alive && host.replica !== undefined) return
-    const host = this.hosts[i]!
+  #bringBack(host: Host): void {
+    if (this.hosts.some(({ machine, replica }) => machine.alive && replica !== undefined)) return
     if (!host.machine.alive) host.machine.revive()
     void host.start()
   }

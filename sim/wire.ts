@@ -110,6 +110,8 @@ interface CallOptions<T> {
 /** A store that reaches its engine over the simulated network. */
 export class WiredStore implements Store {
   readonly profile: Profile
+  /** What it tells never arrives. */
+  readonly waker = { listen() {}, wake() {} }
   readonly #log: WatchedLog
   readonly #wire: Wire
   readonly #machine: Machine

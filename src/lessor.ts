@@ -117,10 +117,7 @@ export interface WatchOptions {
   readonly types?: readonly EventType[]
   /** May deliver the events of several revisions together. For watchers of everything, which have nothing to do for each revision. @default false */
   readonly grouped?: boolean
-  /**
-   * Events may come late: a process that opened a shared store itself reads the log with its renewals, and need not follow it for this watch. For holders, which learn
-   * with their renewals what became of their leases. Has no effect on a server. @default false
-   */
+  /** Events may come late: a process that opened a shared store itself, and only holds leases, need not follow the log for this watch. @default false */
   readonly lazy?: boolean
   /** Ends the watch. */
   readonly signal: AbortSignal

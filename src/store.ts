@@ -110,6 +110,17 @@ export interface WitnessKeeper {
 }
 
 /**
+ * Tells single processes that something became of their leases, so that they read the log at once. A process that only holds leases reads it otherwise with its renewals.
+ * Correctness does not depend on it: what is told may get lost.
+ */
+export interface Waker {
+  /** Calls `woken` when another process calls `wake` with this name. Costs no connection of its own; where that is not possible, nothing comes. */
+  listen(name: string, woken: () => void): void
+  /** Never throws. */
+  wake(names: readonly string[]): void
+}
+
+/**
  * An ordered log shared by all replicas. It stores records and never interprets them.
  *
  * Calls may overlap, but a replica has at most one append in flight. A call that cannot be carried out throws a `LeaseError`: `UNAVAILABLE`
@@ -127,6 +138,9 @@ export interface Store extends AsyncDisposable {
 
   /** Known once the store is open, where it owns a log that people can copy and put back. There its owner keeps how far the log has come. */
   readonly witness?: WitnessKeeper | undefined
+
+  /** A process that only holds leases need not follow a log with a waker. Without one it follows the log at all times. Optional. */
+  readonly waker?: Waker | undefined
 
   /** Called once, before all other calls. Connects, finds the newest complete snapshot and the end of the log, and takes ownership if asked to. */
   open(): Promise<Opened>

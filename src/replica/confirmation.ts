@@ -11,8 +11,8 @@ import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire } from '../kernel/command.ts'
 import type { LeaseState, State } from '../kernel/state.ts'
-import type { Activity } from './activity.ts'
 import type { ChangeListener } from './change-listeners.ts'
+import type { IdleMode } from './idle-mode.ts'
 import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
@@ -31,7 +31,7 @@ export interface ConfirmationOptions {
   readonly outbox: Pick<Outbox, 'readToEnd'>
   readonly timekeeper: Pick<Timekeeper, 'silence' | 'isBeingEnded' | 'confirming'>
   readonly lifetime: Pick<Lifetime, 'assertOpen'>
-  readonly activity: Pick<Activity, 'need'>
+  readonly idleMode: Pick<IdleMode, 'need'>
 }
 
 export class Confirmation {
@@ -46,9 +46,9 @@ export class Confirmation {
    * term of the holder.
    */
   async confirm(command: Acquire, limit: number | undefined, signal: AbortSignal): Promise<void> {
-    const { log, activity } = this.#options
+    const { log, idleMode } = this.#options
     if (this.#silentInTheWay(log.state, command).length === 0) return
-    const followed = activity.need()
+    const followed = idleMode.need()
     const changes = log.changes(signal, '')
     try {
       await this.#stay(command, limit, signal, changes)

@@ -1,17 +1,24 @@
 /** Reads a log to its end: for callers who need to know all that was there when they asked, and for a process that looks now and then. */
 import type { Lifetime } from './lifetime.ts'
-import type { Log } from './log.ts'
 import { isTransient } from './retry.ts'
 
 /** An answer with fewer records and bytes than these is no part of a longer one, in any store. */
 const [MANY_RECORDS, MANY_BYTES] = [500, 262_144]
 
+/** The log, as far as it is read here. */
+interface Readable {
+  readonly state: { readonly index: number }
+  readonly sinceSnapshot: { readonly bytes: number }
+  /** Applies the next records. Returns whether there were any. */
+  readOn(): Promise<boolean>
+}
+
 export class EndReader {
-  readonly #log: Pick<Log, 'readOn' | 'state' | 'sinceSnapshot'>
+  readonly #log: Readable
   readonly #lifetime: Pick<Lifetime, 'fail'>
   #barrier: { readonly begun: Promise<void>; next: Promise<void> | undefined } | undefined
 
-  constructor(log: Pick<Log, 'readOn' | 'state' | 'sinceSnapshot'>, lifetime: Pick<Lifetime, 'fail'>) {
+  constructor(log: Readable, lifetime: Pick<Lifetime, 'fail'>) {
     this.#log = log
     this.#lifetime = lifetime
   }

@@ -8,7 +8,7 @@ import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
 import type { Generation } from '../kernel/command.ts'
-import { EVENT_TYPES, type EventType } from '../kernel/event.ts'
+import { EVENT_TYPES, type Event, type EventType } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import type { Effects } from '../kernel/rule/effects.ts'
 import { createState, type LeaseState, RULES, type Slot, type State } from '../kernel/state.ts'
@@ -50,12 +50,14 @@ export interface Followers {
     caughtUp(): void
     keepOwn(lease: number): void
   }
+  /** wakes.ts */
+  readonly wakes: { listenFor(state: State, lease: number): void; tell(events: readonly Event[], state: State): void }
   /** rewind-detector.ts: keeps how far the log of an owner has come. */
   readonly rewinds: { readonly witness: string }
   /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
   readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
-  /** activity.ts */
-  readonly activity: { readonly isIdle: boolean }
+  /** idle-mode.ts */
+  readonly idleMode: { readonly isIdle: boolean }
   /** log-ticker.ts */
   readonly ticker: { readonly isIdle: boolean; tickWhileNeeded(): void }
   /** snapshotter.ts */
@@ -133,7 +135,7 @@ export class Log {
     const { nextLease, nextToken, nextKey, revision, longest, quiet } = this.state
     // A quiet period that still runs covers what other survivors saw. Lost records that this replica had not read may have given a longer term; in the time in which
     // every replica reads once, the process with that term has noticed the loss.
-    const unread = this.#followers.activity.isIdle ? (this.#readEvery ?? 0) * NOTICED : 0
+    const unread = this.#followers.idleMode.isIdle ? (this.#readEvery ?? 0) * NOTICED : 0
     return { lease: nextLease, token: nextToken, revision, quiet: Math.max(longest, quiet?.duration ?? 0, unread), key: nextKey }
   }
 
@@ -286,7 +288,9 @@ export class Log {
     const { events } = this.#effects
     const applied = applyBatch(this.state, position.index, batch, this.#effects)
     if (applied.kind === 'applied') for (const tail of this.tails) tail.add(bytes)
+    const isOwn = batch.proposer === this.proposer
     if (events.length > 0) {
+      if (isOwn && !timekeeper.isReplaying) this.#followers.wakes.tell(events, this.state)
       this.#recent.push(events)
       for (const { type } of events) this.eventCounts[type]!++
       this.#listeners.offer(events, before)
@@ -306,7 +310,6 @@ export class Log {
       )
     // Before the callers are answered: they rely on this record from then on.
     if (this.owned && !timekeeper.isReplaying) this.store.witness?.write(this.#followers.rewinds.witness)
-    const isOwn = batch.proposer === this.proposer
     if (isOwn && this.#readEvery !== undefined && applied.kind === 'applied') this.#keepOwn(batch, applied.outcomes)
     const answered = isOwn && this.#followers.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()
@@ -314,12 +317,16 @@ export class Log {
 
   /** A replica that reads the log now and then sets timers for the leases of its own process. */
   #keepOwn({ proposals }: Batch, outcomes: readonly Outcome[]): void {
-    const { timekeeper } = this.#followers
+    const { timekeeper, wakes } = this.#followers
+    const keep = (lease: number) => {
+      timekeeper.keepOwn(lease)
+      wakes.listenFor(this.state, lease)
+    }
     for (const [i, outcome] of outcomes.entries()) {
       const { command } = proposals[i]!
-      if (outcome.kind === 'granted' || outcome.kind === 'queued') timekeeper.keepOwn(outcome.lease)
+      if (outcome.kind === 'granted' || outcome.kind === 'queued') keep(outcome.lease)
       else if (outcome.kind === 'renewed' && command.kind === 'renew')
-        for (const [j, lease] of command.leases.entries()) if (outcome.ttls[j]! > 0) timekeeper.keepOwn(lease)
+        for (const [j, lease] of command.leases.entries()) if (outcome.ttls[j]! > 0) keep(lease)
     }
   }
 

@@ -26,10 +26,10 @@ import type { ListPart } from '../lessor/list-part.ts'
 import type { BackupOptions, Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import type { Profile, Store } from '../store.ts'
-import { Activity } from './activity.ts'
 import { backupBytes } from './backup.ts'
 import { Confirmation } from './confirmation.ts'
 import { divideRenewal } from './divided-renewal.ts'
+import { IdleMode } from './idle-mode.ts'
 import { Lifetime } from './lifetime.ts'
 import { ListPages } from './list-pages.ts'
 import { ListReader } from './lists.ts'
@@ -45,6 +45,7 @@ import { beginRun } from './run.ts'
 import { Snapshotter } from './snapshotter.ts'
 import { Timekeeper } from './timekeeper.ts'
 import { type Remaining, view } from './view.ts'
+import { Wakes } from './wakes.ts'
 import { watchEvents } from './watch.ts'
 
 export type { Survivor } from './log.ts'
@@ -64,7 +65,7 @@ export interface ReplicaOptions {
   readonly events?: number
   /**
    * The replica of a process that may only hold leases: while nothing needs news of the log, it reads the log before it renews and after this many ms at the
-   * latest (activity.ts). Left out: it reads the log as it grows, as a server has to. Has no effect on an owner.
+   * latest (idle-mode.ts). Left out: it reads the log as it grows, as a server has to. Has no effect on an owner, nor on a store that cannot wake it.
    */
   readonly readEvery?: number
 }
@@ -83,7 +84,7 @@ export class Replica implements Lessor {
   readonly #ticker: LogTicker
   readonly #rewinds: RewindDetector
   readonly #confirmation: Confirmation
-  readonly #activity: Activity
+  readonly #idleMode: IdleMode
   readonly #lists: ListReader
   readonly #pages: ListPages
   readonly #remaining: Remaining = lease => this.#timekeeper.remaining(lease)
@@ -92,7 +93,7 @@ export class Replica implements Lessor {
   private constructor(store: Store, options: ReplicaOptions) {
     const { clock = systemClock, owned = false, timeout = 30_000, events = 100_000 } = options
     const { snapshotRecords = 10_000, snapshotBytes = 8 << 20 } = options
-    const readEvery = owned ? undefined : options.readEvery
+    const readEvery = owned || store.waker === undefined ? undefined : options.readEvery
     const lifetime = this.#lifetime
     const remaining = this.#remaining
     const log = new Log(store, { clock, lifetime, owned, events, readEvery })
@@ -105,13 +106,17 @@ export class Replica implements Lessor {
     this.#snapshotter = new Snapshotter({ clock, log, lifetime, records: snapshotRecords, bytes: snapshotBytes })
     this.#ticker = new LogTicker(clock, log, outbox)
     this.#rewinds = new RewindDetector(log, outbox)
-    this.#activity = new Activity({ clock, log, timekeeper: this.#timekeeper, ticker: this.#ticker, lifetime, readEvery })
-    this.#confirmation = new Confirmation({ clock, log, outbox, timekeeper: this.#timekeeper, lifetime, activity: this.#activity })
+    this.#idleMode = new IdleMode({ clock, log, timekeeper: this.#timekeeper, ticker: this.#ticker, lifetime, readEvery })
+    this.#confirmation = new Confirmation({ clock, log, outbox, timekeeper: this.#timekeeper, lifetime, idleMode: this.#idleMode })
     this.#lists = new ListReader({ clock, log, remaining })
     this.#pages = new ListPages({ clock, log, remaining, lists: this.#lists })
     log.connect({
       ...{ timekeeper: this.#timekeeper, rewinds: this.#rewinds, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter },
-      activity: this.#activity,
+      idleMode: this.#idleMode,
+      wakes: new Wakes(
+        () => store.waker,
+        () => void this.#idleMode.read().catch(() => {}),
+      ),
     })
     lifetime.signal.addEventListener('abort', () => this.#stop(), { once: true })
   }
@@ -164,8 +169,8 @@ export class Replica implements Lessor {
   get stats(): Outbox['stats'] &
     Log['stats'] &
     Snapshotter['stats'] &
-    Activity['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
-    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds, ...this.#activity.stats }
+    IdleMode['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
+    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds, ...this.#idleMode.stats }
     return { ...this.#outbox.stats, ...this.#snapshotter.stats, ...this.#log.stats, ...own }
   }
 
@@ -208,12 +213,12 @@ export class Replica implements Lessor {
     this.#ticker.tickWhileNeeded()
     if (owned) return
     this.#timekeeper.judgeFound()
-    this.#activity.start()
+    this.#idleMode.start()
   }
 
-  /** Whether the log is read now and then, because nothing here needs its news. */
+  /** Returns whether the log is read now and then, because nothing here needs its news. */
   get isIdle(): boolean {
-    return this.#activity.isIdle
+    return this.#idleMode.isIdle
   }
 
   // Proposing
@@ -232,7 +237,7 @@ export class Replica implements Lessor {
       else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
       else {
         if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease, key)
-        if (command.kind === 'renew' && this.#activity.isIdle) void this.#readAndRenew(command, key, op, completion)
+        if (command.kind === 'renew' && this.#idleMode.isIdle) void this.#readAndRenew(command, key, op, completion)
         else if (command.kind === 'renew') this.#putRenewal(command, key, op, completion)
         else this.#outbox.put({ command, key, op, completion, untilSettled: false })
       }
@@ -275,7 +280,7 @@ export class Replica implements Lessor {
 
   /** What this replica has read may be old. */
   async #readIfIdle(signal?: AbortSignal): Promise<void> {
-    if (this.#activity.isIdle) await unlessAborted(this.#outbox.readToEnd(), signal)
+    if (this.#idleMode.isIdle) await unlessAborted(this.#outbox.readToEnd(), signal)
   }
 
   async #revokeInPages(
@@ -294,7 +299,7 @@ export class Replica implements Lessor {
   async #readAndRenew(renewal: Renew, key: number, op: Operation | undefined, completion: Completion): Promise<void> {
     // A read that fails or is slow delays no renewal: the renewal itself reports what is wrong.
     const late = () => new LeaseError('UNAVAILABLE', 'the store is slow')
-    await within(this.#clock, READ_FIRST, this.#activity.read(), late).catch(() => {})
+    await within(this.#clock, READ_FIRST, this.#idleMode.read(), late).catch(() => {})
     try {
       this.#putRenewal(renewal, key, op, completion)
     } catch (error) {
@@ -329,7 +334,7 @@ export class Replica implements Lessor {
     const { consistent = false, atLeast = 0, signal } = options
     signal?.throwIfAborted()
     this.#lifetime.assertOpen()
-    if (consistent || this.#activity.isIdle || this.#log.state.revision < atLeast) await unlessAborted(this.#outbox.readToEnd(), signal)
+    if (consistent || this.#idleMode.isIdle || this.#log.state.revision < atLeast) await unlessAborted(this.#outbox.readToEnd(), signal)
     if (this.#log.state.revision < atLeast && query.kind !== 'summary') this.#assertHere()
     if (this.#log.state.revision < atLeast)
       throw new LeaseError('UNAVAILABLE', `revision ${atLeast} has not been reached here: the log ends at ${this.#log.state.revision}`, {
@@ -368,7 +373,7 @@ export class Replica implements Lessor {
   }
 
   watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
-    return watchEvents({ log: this.#log, outbox: this.#outbox, lifetime: this.#lifetime, activity: this.#activity }, prefix, options)
+    return watchEvents({ log: this.#log, outbox: this.#outbox, lifetime: this.#lifetime, idleMode: this.#idleMode }, prefix, options)
   }
 
   async *backup({ follow = false, signal }: BackupOptions = {}): AsyncGenerator<Uint8Array, void, void> {
@@ -378,7 +383,7 @@ export class Replica implements Lessor {
     while (this.#snapshotter.running !== undefined) await unlessAborted(this.#snapshotter.running, signal)
     this.#lifetime.assertOpen()
     if (follow) {
-      using _following = { [Symbol.dispose]: this.#activity.need() }
+      using _following = { [Symbol.dispose]: this.#idleMode.need() }
       using tail = new RecordTail(this.#log)
       const over = signal === undefined ? this.signal : AbortSignal.any([this.signal, signal])
       return yield* tail.bytes(await unlessAborted(this.#snapshotter.copy(), over), over)
@@ -401,7 +406,7 @@ export class Replica implements Lessor {
   #stop(): void {
     this.#timekeeper.stop()
     this.#ticker.stop()
-    void this.#activity.stop()
+    void this.#idleMode.stop()
     this.#outbox.close(this.signal.reason)
     this.#log.wake()
   }
@@ -419,7 +424,7 @@ export class Replica implements Lessor {
     lifetime.fail(new LeaseError('UNAVAILABLE', 'this replica was closed'))
     await this.#snapshotter.running
     await this.#log.store[Symbol.asyncDispose]()
-    await this.#activity.stop()
+    await this.#idleMode.stop()
   }
 }
 

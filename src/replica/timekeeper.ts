@@ -50,7 +50,7 @@ export class Timekeeper {
   #judging = false
   readonly #proposals: TimerProposals
   #stopped = false
-  /** The log is read now and then (activity.ts): timers are set for the leases of this process only, and those of others are judged after each read. */
+  /** The log is read now and then (idle-mode.ts): timers are set for the leases of this process only, and those of others are judged after each read. */
   #isIdle = false
   /** The ids of the leases of this process. */
   readonly #own = new Set<number>()
@@ -212,7 +212,7 @@ export class Timekeeper {
   }
 
   keepOwn(lease: number): void {
-    this.#countdowns.keepOwn(lease, countdown => this.look(countdown))
+    this.#countdowns.keepOwn(lease, this.look)
   }
 
   /** Takes over what a new run, or a mark for all, tells of the timers that it found. At start, one call after all records is enough. */
@@ -257,9 +257,7 @@ export class Timekeeper {
     return Math.max(0, Math.round(lease.zero + lease.term - this.now()))
   }
 
-  look(countdown: Countdown): number {
-    return this.#marks.look(countdown)
-  }
+  readonly look = (countdown: Countdown): number => this.#marks.look(countdown)
 
   #place(countdown: Countdown): void {
     const at = this.look(countdown)
@@ -299,8 +297,7 @@ export class Timekeeper {
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
     const { now, stalled } = this.#time.fired()
-    // A read of the log costs more than a look at the leases of this process.
-    if (this.#isIdle && !this.#countdowns.isOwnDue(now, countdown => this.look(countdown))) return this.#arm()
+    if (this.#isIdle && !this.#countdowns.isOwnDue(now, this.look)) return this.#arm()
     if (stalled === 0 && this.#next > now && !this.#marks.togetherDue(now)) return this.#arm()
     this.#judging = true
     void this.#judge()

@@ -5,7 +5,7 @@ import { normalPrefix } from '../kernel/name.ts'
 import { movedAway } from '../kernel/rule/move.ts'
 import type { WatchOptions } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
-import type { Activity } from './activity.ts'
+import type { IdleMode } from './idle-mode.ts'
 import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
@@ -15,15 +15,15 @@ export interface WatchSource {
   readonly log: Log
   readonly outbox: Outbox
   readonly lifetime: Lifetime
-  readonly activity: Pick<Activity, 'need'>
+  readonly idleMode: Pick<IdleMode, 'need'>
 }
 
 export async function* watchEvents(
-  { log, outbox, lifetime, activity }: WatchSource,
+  { log, outbox, lifetime, idleMode }: WatchSource,
   prefix: string,
   { after, types, grouped = false, lazy = false, signal }: WatchOptions,
 ): AsyncGenerator<readonly Event[], void, void> {
-  using _following = { [Symbol.dispose]: lazy ? () => {} : activity.need() }
+  using _following = { [Symbol.dispose]: lazy ? () => {} : idleMode.need() }
   // The watcher has seen more than this replica: catch up first.
   if (after !== undefined && after > log.state.revision)
     try {

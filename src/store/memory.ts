@@ -5,7 +5,7 @@
  */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Snapshot, Store } from '../store.ts'
+import type { Snapshot, Store, Waker } from '../store.ts'
 import { type Appended, type LogRecord, type Opened, type Position, type Profile, type Read, type Rejected, START } from '../store.ts'
 import { storeClosed, storeNotOpened } from './closed.ts'
 import { Wakeups } from './wakeups.ts'
@@ -37,6 +37,8 @@ export class MemoryLog {
   #owner: MemoryStore | undefined
   readonly #users = new Set<MemoryStore>()
   readonly #wakeups = new Wakeups()
+  /** What to call when a process is told something, by the name that it listens to. */
+  readonly #woken = new Map<string, Map<MemoryStore, () => void>>()
 
   constructor({ clock = systemClock }: { readonly clock?: Clock } = {}) {
     this.#clock = clock
@@ -72,8 +74,18 @@ export class MemoryLog {
 
   dismiss(store: MemoryStore): void {
     this.#users.delete(store)
+    for (const [name, stores] of this.#woken) if (stores.delete(store) && stores.size === 0) this.#woken.delete(name)
     if (this.#owner === store) this.#owner = undefined
     this.#wakeups.wake() // its waiting readers must notice
+  }
+
+  listen(store: MemoryStore, name: string, woken: () => void): void {
+    const stores = this.#woken.get(name) ?? new Map<MemoryStore, () => void>()
+    this.#woken.set(name, stores.set(store, woken))
+  }
+
+  wake(names: readonly string[]): void {
+    for (const name of names) for (const woken of [...(this.#woken.get(name)?.values() ?? [])]) this.#clock.soon(woken)
   }
 
   append(bytes: Uint8Array, after: Position, epoch: number, nonce?: bigint): Appended {
@@ -198,6 +210,11 @@ export class MemoryStore implements Store {
       ages: true,
       notes: ['The log is gone when the process ends.'],
     }
+  }
+
+  readonly waker: Waker = {
+    listen: (name, woken) => this.#log.listen(this, name, woken),
+    wake: names => this.#log.wake(names),
   }
 
   async open(): Promise<Opened> {

@@ -1,7 +1,7 @@
 /** A store behind a bad connection, for tests and the simulator: appends fail, answers get lost, and everything takes time. */
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker } from '../store.ts'
 
 /** A fault of one append. */
 export type AppendFault =
@@ -38,6 +38,10 @@ export class FaultyStore implements Store {
 
   get ended(): AbortSignal | undefined {
     return this.#store.ended
+  }
+
+  get waker(): Waker | undefined {
+    return this.#store.waker
   }
 
   get profile(): Profile {

@@ -112,7 +112,7 @@ export class PgDriver implements PostgresDriver {
     })
   }
 
-  async listen(channel: string, { notified, lost, greeting }: NotificationListener): Promise<ListeningConnection> {
+  async listen(channel: string | undefined, { notified, lost, greeting }: NotificationListener): Promise<ListeningConnection> {
     const { Client, options } = this.#pool as PgPool & { readonly Client?: new (options: object) => PgClient }
     if (Client === undefined) throw new NotSent('this pool does not offer a Client to make a connection with')
     const client = new Client(options) // the object itself: the password is not enumerable, and a copy would lack it
@@ -124,9 +124,7 @@ export class PgDriver implements PostgresDriver {
     }
     client.on('error', end)
     client.on('end', end)
-    client.on('notification', message => {
-      if (message.channel === channel) notified(message.payload ?? '')
-    })
+    client.on('notification', message => notified(message.payload ?? '', message.channel))
     const prepared = new PreparedConnection(client, this.#settings, end)
     const close = async () => {
       over = true
@@ -137,14 +135,17 @@ export class PgDriver implements PostgresDriver {
     const query = (config: PgQuery) => withTimeout(this.#settings, client.query(config))
     try {
       await withTimeout(this.#settings, client.connect())
-      await query({ text: `listen ${channel}` })
+      if (channel !== undefined) await query({ text: `listen ${channel}` })
       const { rows } = await query(inText('select pg_backend_pid()::text'))
       // A pooler reports a process id of its own.
       const direct = rows[0]![0] === String(client.processID)
       if (direct) await query({ text: greeting })
       client.unref()
       return {
-        ...(direct && { run: (text, values) => (prepared.busy ? this.run(text, values) : prepared.run(text, values)) }),
+        ...(direct && {
+          run: (text, values) => (prepared.busy ? this.run(text, values) : prepared.run(text, values)),
+          script: async text => void (await query({ text })),
+        }),
         [Symbol.asyncDispose]: close,
       }
     } catch (error) {

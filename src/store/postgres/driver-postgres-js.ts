@@ -57,8 +57,12 @@ export class PostgresJsDriver implements PostgresDriver {
   }
 
   /** postgres.js reconnects by itself. The poll of waiting readers finds what was missed meanwhile. */
-  async listen(channel: string, { notified }: NotificationListener): Promise<ListeningConnection> {
-    const { unlisten } = await withTimeout(this.#settings, this.#sql.listen(channel, notified))
+  async listen(channel: string | undefined, { notified }: NotificationListener): Promise<ListeningConnection> {
+    if (channel === undefined) return { [Symbol.asyncDispose]: async () => {} }
+    const { unlisten } = await withTimeout(
+      this.#settings,
+      this.#sql.listen(channel, payload => notified(payload, channel)),
+    )
     return { [Symbol.asyncDispose]: () => withTimeout({ ...this.#settings, timeout: 1_000 }, unlisten()).catch(() => {}) }
   }
 

@@ -32,12 +32,15 @@ export interface PostgresDriver extends AsyncDisposable {
   run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]>
   /** Runs several statements without values in one transaction. */
   script(text: string): Promise<void>
-  /** Resolves when LISTEN is in effect: from then on `notified` receives the payloads of the channel. */
-  listen(channel: string, listener: NotificationListener): Promise<ListeningConnection>
+  /**
+   * Opens a connection for notifications. Resolves when LISTEN is in effect: from then on `notified` receives the payloads of the channel. Without a channel it listens
+   * to nothing yet.
+   */
+  listen(channel: string | undefined, listener: NotificationListener): Promise<ListeningConnection>
 }
 
 export interface NotificationListener {
-  notified(payload: string): void
+  notified(payload: string, channel: string): void
   /** The connection is lost, and no more notifications will come. */
   lost(): void
   /** The statements to run first on a direct connection, with no pooler in between. Their effect lasts as long as the connection. */
@@ -47,6 +50,8 @@ export interface NotificationListener {
 export interface ListeningConnection extends AsyncDisposable {
   /** Present on a direct connection, with no pooler in between: notifications will arrive, and statements can run on it. As `PostgresDriver.run`. */
   readonly run?: PostgresDriver['run']
+  /** As `PostgresDriver.script`, on this very connection. */
+  readonly script?: PostgresDriver['script']
 }
 
 export interface ConnectionSettings {

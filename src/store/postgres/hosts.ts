@@ -28,7 +28,7 @@ export class Hosts implements PostgresDriver {
     return this.#try(driver => driver.script(text))
   }
 
-  listen(channel: string, listener: NotificationListener): Promise<ListeningConnection> {
+  listen(channel: string | undefined, listener: NotificationListener): Promise<ListeningConnection> {
     return this.#try(driver => driver.listen(channel, listener))
   }
 

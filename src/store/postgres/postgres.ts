@@ -6,7 +6,7 @@
  */
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { ConfirmedReads } from '../confirmed-reads.ts'
 import { RecentRecords } from '../recent-records.ts'
@@ -108,7 +108,12 @@ export class PostgresStore implements Store {
   }
 
   get profile(): Profile {
-    return this.#notifier === undefined ? this.#profile : { ...this.#profile, push: this.#notifier.trusted }
+    return this.#notifier === undefined ? this.#profile : { ...this.#profile, push: this.#notifier.pushes }
+  }
+
+  readonly waker: Waker = {
+    listen: (name, woken) => this.#notifier?.listenTo(name, woken),
+    wake: names => this.#notifier?.wake(names),
   }
 
   // Opening
@@ -138,6 +143,7 @@ export class PostgresStore implements Store {
       ...{ clock: this.#clock, log: Number(id), notified: payload => this.#notified(payload) },
       requestNotify: () => this.#query(`select ${this.#schema}.make_loud($1)::text`, [id]),
       reconnected: () => this.#reads.distrust(),
+      keep: this.#options.url !== undefined,
     })
     await this.#notifier.start()
     this.#snapshots = snapshots
@@ -260,7 +266,9 @@ export class PostgresStore implements Store {
     const text = `select ${this.#schema}.read($1, $2, $3, $4, $5)`
     try {
       return await this.#reads.read(async () => {
-        const [[answer]] = (await this.#query(text, values)) as [[string]]
+        // While no reader waits, one connection is enough.
+        const run = this.#notifier!.isWanted ? undefined : this.#notifier!.connection
+        const [[answer]] = (await this.#query(text, values, { run })) as [[string]]
         const { kind, records } = parseAnswer(answer, after, this.#trusted)
         return kind === 'entries' ? { kind: 'records', records } : this.#rejected(answer)
       })

@@ -41,12 +41,24 @@ const MISSED_ENTRIES = 256
 const PRESENCE = 0x6c656173
 
 /**
- * The statements of a session that listens: its presence lock, see notifier.ts. An append that waits for a standby may be in its way. Its statements are planned once,
- * maybe while the tables are still small, so no plan may read a whole table. Before version 14 sessions are not ended for being idle.
+ * The statements of a session of this process alone. Its statements are planned once, maybe while the tables are still small, so no plan may read a whole table.
+ * Before version 14 sessions are not ended for being idle.
  */
+export const GREETING = `set enable_seqscan = off; select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'`
+
+/** The statements with which a session begins to listen to the log: its presence lock, see notifier.ts. An append that waits for a standby may be in its way. */
 export function presence(log: number): string {
-  return `set lock_timeout = '${MAX_LOCK_WAIT}'; select pg_advisory_lock_shared(${PRESENCE}, ${log}); set enable_seqscan = off;
-    select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'`
+  return `set lock_timeout = '${MAX_LOCK_WAIT}'; select pg_advisory_lock_shared(${PRESENCE}, ${log}); listen ${channelOf(log)}`
+}
+
+/** The statements with which it ceases to listen. */
+export function absence(log: number): string {
+  return `unlisten ${channelOf(log)}; select pg_advisory_unlock_shared(${PRESENCE}, ${log})`
+}
+
+/** The channel of the log; with a name, that of one process, which is told when something became of its leases. */
+export function channelOf(log: number, name?: string): string {
+  return `leasehold_${log}${name === undefined ? '' : `_${name}`}`
 }
 
 /** Returns whether the name needs no quoting. */

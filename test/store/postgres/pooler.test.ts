@@ -56,7 +56,12 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
     await using generous = await pooler(server.port, { mode: 'session', sessions: 20 })
     await using store = new PostgresStore({ url: server.url.replace(`:${server.port}`, `:${generous.port}`), name: 'heard' })
     await store.open()
+    expect(store.profile.push).toBe(false)
+    const over = new AbortController()
+    const waiting = store.read(START, { wait: over.signal }).catch(() => {})
     await expect.poll(() => store.profile.push).toBe(true)
+    over.abort()
+    await waiting
   })
 
   test('behind a pooler in session mode that has no connection left, the error says so, and the store opens when there is one', async () => {

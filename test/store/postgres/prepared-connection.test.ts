@@ -57,24 +57,40 @@ describeEngine('postgres', 'the listening connection to Postgres', () => {
   test('an append sends a notification only while another store listens', async () => {
     await using store = await opened({ name: 'alone' })
     await using ear = await eavesdropper('alone')
+    const lock = 'select from pg_locks where locktype = $1 and objid = $2 and mode = $3'
+    const listening = async () => (await admin.query(lock, ['advisory', await idOf('alone'), 'ShareLock'])).rowCount
     let after = START
     for (let i = 0; i < 3; i++) after = await appended(store, after)
     {
       await using other = await opened({ name: 'alone' })
+      expect(await listening()).toBe(0) // no reader waits
       const waiting = other.read(after, { wait: new AbortController().signal })
+      await expect.poll(listening).toBe(1)
       after = await appended(store, after)
       expect(await waiting).toMatchObject({ records: { length: 1 } })
       await expect.poll(() => ear.heard).toHaveLength(1)
       expect(ear.heard[0]).toMatch(/^4 /)
       expect(other.profile.push).toBe(true)
     }
-    const lock = 'select from pg_locks where locktype = $1 and objid = $2 and mode = $3'
-    const listening = async () => (await admin.query(lock, ['advisory', await idOf('alone'), 'ShareLock'])).rowCount
-    await expect.poll(listening).toBe(1) // the session of the other store has ended
+    await expect.poll(listening).toBe(0) // the session of the other store has ended
     after = await appended(store, after)
     await admin.query('select pg_notify($1, $2)', [`leasehold_${await idOf('alone')}`, 'the last'])
     await expect.poll(() => ear.heard.at(-1)).toBe('the last')
     expect(ear.heard).toHaveLength(2)
+  })
+
+  test('a store ceases to listen when no reader has waited for a while', async () => {
+    await using store = await opened({ name: 'rests' })
+    const lock = 'select from pg_locks where locktype = $1 and objid = $2 and mode = $3'
+    const listening = async () => (await admin.query(lock, ['advisory', await idOf('rests'), 'ShareLock'])).rowCount
+    for (let i = 0; i < 2; i++) {
+      const over = new AbortController()
+      const waiting = store.read(START, { wait: over.signal }).catch(() => {})
+      await expect.poll(listening).toBe(1)
+      over.abort()
+      await waiting
+      await expect.poll(listening).toBe(0)
+    }
   })
 
   test('two stores receive notifications of each other, in whichever order they opened', async () => {

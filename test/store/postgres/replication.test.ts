@@ -121,13 +121,20 @@ describeEngine('postgres', 'a synchronous standby that is away', () => {
     await using store = new PostgresStore({ url: primary.url, timeout: TIMEOUT })
     await store.open()
     const a = await appended(store)
+    await using other = new PostgresStore({ url: primary.url, timeout: TIMEOUT })
+    await other.open()
+    await other.read(a) // confirmed by a commit, which is not possible later
     await standby.stop()
     await expect(store.append(Uint8Array.of(2), a)).rejects.toMatchObject({ code: 'UNKNOWN' })
+    const over = new AbortController()
+    const reading = other.read(a, { wait: over.signal }).catch(() => {})
     // The append holds the lock that shows who listens, and the store has given up its connection.
     const waiting = async () => (await ask(primary, `select pid from pg_stat_activity where wait_event = 'advisory'`)).map(({ pid }) => pid)
     await expect.poll(waiting, POLL).not.toEqual([])
     const [first] = await waiting()
     await expect.poll(waiting, POLL).not.toContain(first)
+    over.abort()
+    await reading
   })
 
   test('after a failover to a server without a standby, require: failover is refused, and a holder that required it is told', async () => {

@@ -16,7 +16,7 @@ const LINGER = 1_000
 /** Reads that nothing causes come up to a tenth earlier, so that processes do not read together for ever. */
 const EARLIER = 0.1
 
-export interface ActivityOptions {
+export interface IdleModeOptions {
   readonly clock: Clock
   readonly log: Log
   readonly timekeeper: Pick<Timekeeper, 'isIdle' | 'judgeRead'>
@@ -26,9 +26,9 @@ export interface ActivityOptions {
   readonly readEvery: number | undefined
 }
 
-export class Activity {
-  readonly #options: ActivityOptions
-  /** Whether the log is read now and then. */
+export class IdleMode {
+  readonly #options: IdleModeOptions
+  /** The log is read now and then. */
   isIdle = false
   #needs = 0
   #cancelLinger: (() => void) | undefined
@@ -41,7 +41,7 @@ export class Activity {
   /** For metrics and tests: how often the log began to be followed, and the reads before renewals and after `readEvery`. */
   readonly stats = { follows: 0, idleReads: 0 }
 
-  constructor(options: ActivityOptions) {
+  constructor(options: IdleModeOptions) {
     this.#options = options
   }
 

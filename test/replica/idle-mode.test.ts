@@ -97,9 +97,14 @@ describe('a replica of a process that only holds leases', () => {
     expect(idle.isIdle).toBe(true)
   })
 
-  test('gives the events of a lazy watch with its next read, and does not follow the log for it', async () => {
+  test.each([
+    { how: 'at once', isTold: true },
+    { how: 'with its next read, if it was not told', isTold: false },
+  ])('gives the events of a lazy watch $how, and does not follow the log for it', async ({ isTold }) => {
     const rig = new Rig()
-    await using idle = await rig.open({ readEvery: READ_EVERY })
+    const store = rig.store()
+    if (!isTold) Object.defineProperty(store, 'waker', { value: { listen: () => {}, wake: () => {} } })
+    await using idle = await Replica.open(store, { clock: rig.clock, readEvery: READ_EVERY })
     await using busy = await rig.open()
     const { lease } = granted(await propose(idle, acquire('ann', 'a', { ttl: TTL })))
     using _kept = keep(rig, idle, lease)
@@ -112,11 +117,31 @@ describe('a replica of a process that only holds leases', () => {
     await propose(busy, { kind: 'revoke', target: { lease } })
     await rig.clock.advance(4_000)
     expect(idle.isIdle).toBe(true)
-    expect(events).toEqual([])
+    expect(events).toEqual(isTold ? ['revoked'] : [])
     await rig.clock.advance(1_000)
     expect(events).toEqual(['revoked'])
     over.abort()
     await watching
+  })
+
+  test('follows the log of a store that cannot tell it of its leases', async () => {
+    const rig = new Rig()
+    const store = Object.defineProperty(rig.store(), 'waker', { value: undefined })
+    await using replica = await Replica.open(store, { clock: rig.clock, readEvery: READ_EVERY })
+    expect(replica.isIdle).toBe(false)
+  })
+
+  test('wakes only the process whose lease it ends', async () => {
+    const rig = new Rig()
+    await using ann = await rig.open({ readEvery: READ_EVERY })
+    await using bob = await rig.open({ readEvery: READ_EVERY })
+    await using busy = await rig.open()
+    const { lease } = granted(await propose(ann, acquire('ann', 'a', { ttl: TTL })))
+    granted(await propose(bob, acquire('bob', 'b', { ttl: TTL })))
+    const reads = [ann, bob].map(replica => replica.stats.idleReads)
+    await propose(busy, { kind: 'revoke', target: { lease } })
+    await rig.clock.settle()
+    expect([ann, bob].map(replica => replica.stats.idleReads)).toEqual([reads[0]! + 1, reads[1]!])
   })
 
   test('answers reads from the end of the log', async () => {

@@ -1,0 +1,56 @@
+/**
+ * Tells other processes at once what this replica has done to their leases, and is told the same. A process that reads its log with its renewals would otherwise hear
+ * of a break, a recall or a transfer only then. A process is named by the holder of its leases and its incarnation.
+ */
+import { createHash } from 'node:crypto'
+import type { Event, EventType } from '../kernel/event.ts'
+import { findLease } from '../kernel/state/leases.ts'
+import type { Holder, State } from '../kernel/state.ts'
+import type { Waker } from '../store.ts'
+
+/** What others can do to a lease. Its end by a timer is not among them: its holder's own clocks notice that first. */
+const TELLING: ReadonlySet<EventType> = new Set(['revoked', 'transferred', 'recalled'])
+/** A process has one holder, and one incarnation, or a few. */
+const MAX_NAMES = 64
+
+export class Wakes {
+  readonly #waker: () => Waker | undefined
+  readonly #woken: () => void
+  /** The names of this process. */
+  readonly #own = new Set<string>()
+
+  /** `woken` is called when another process has done something to a lease of this one. */
+  constructor(waker: () => Waker | undefined, woken: () => void) {
+    this.#waker = waker
+    this.#woken = woken
+  }
+
+  /** This process holds the lease, or waits with it. */
+  listenFor(state: State, id: number): void {
+    const lease = findLease(state, id)
+    if (lease === undefined || this.#own.size >= MAX_NAMES) return
+    const name = nameOf(lease.holder)
+    if (this.#own.has(name)) return
+    this.#own.add(name)
+    this.#waker()?.listen(name, this.#woken)
+  }
+
+  /** A record of this replica has caused these events. */
+  tell(events: readonly Event[], state: State): void {
+    let names: Set<string> | undefined
+    for (const { type, lease: id, holder: by } of events) {
+      if (!TELLING.has(type)) continue
+      const holder = findLease(state, id)?.holder ?? (by === undefined ? undefined : state.holders.get(by))
+      const name = holder && nameOf(holder)
+      if (name === undefined || this.#own.has(name)) continue
+      names ??= new Set()
+      names.add(name)
+    }
+    if (names !== undefined) this.#waker()?.wake([...names])
+  }
+}
+
+/** Letters and digits only: it becomes part of the name of a channel. */
+function nameOf({ name, incarnation }: Pick<Holder, 'name' | 'incarnation'>): string {
+  return createHash('sha256').update(`${name}\n${incarnation}`).digest('hex').slice(0, 16)
+}

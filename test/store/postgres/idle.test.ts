@@ -1,0 +1,99 @@
+/** What processes that only hold leases cost their Postgres. */
+import pg from 'pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { connect } from '../../../src/connect/connect.ts'
+import type { Leases } from '../../../src/leases.ts'
+import { PostgresStore } from '../../../src/store/postgres/postgres.ts'
+import { describeEngine, type Engine, engine } from '../../support/engine.ts'
+
+/** A renewal comes after half of it. */
+const TTL = 4_000
+/** Renewals of each process that are counted. */
+const RENEWALS = 4
+
+describeEngine('postgres', 'processes that only hold leases on Postgres', () => {
+  let server: Engine
+  let admin: pg.Pool
+  beforeAll(async () => {
+    server = await engine('postgres')
+    admin = new pg.Pool({ connectionString: server.url, max: 1 })
+    admin.on('error', () => {})
+  })
+  afterAll(async () => {
+    await admin?.end()
+    await server?.[Symbol.asyncDispose]()
+  })
+
+  const number = async (text: string): Promise<number> => Number(Object.values((await admin.query(text)).rows[0])[0])
+  const connections = () => number("select count(*) from pg_stat_activity where application_name = 'leasehold'")
+  const records = (name: string) => number(`select head from leasehold.log where name = '${name}'`)
+  const transactions = () => number('select xact_commit + xact_rollback from pg_stat_database where datname = current_database()')
+
+  const places = (name: string) => `${server.url}${server.url.includes('?') ? '&' : '?'}name=${name}`
+
+  async function holders(name: string, count: number): Promise<AsyncDisposable & { readonly all: readonly Leases[] }> {
+    const all: Leases[] = []
+    for (let i = 0; i < count; i++) {
+      const leases = await connect(places(name), { holder: `${name}-${i}` })
+      all.push(leases)
+      await leases.acquire(`job/${i}`, { ttl: TTL, ifAvailable: true })
+    }
+    return { all, [Symbol.asyncDispose]: async () => void (await Promise.all(all.map(leases => leases[Symbol.asyncDispose]()))) }
+  }
+
+  test.each([2, 8])('%i processes: at most two transactions for each record, and one connection each', async count => {
+    const name = `idle${count}`
+    await using _holders = await holders(name, count)
+    await expect.poll(connections).toBe(count)
+    let own = 0
+    const sample = async () => {
+      // Sessions report their statistics up to a second late: the sample ends when nothing is added to it.
+      const read = async () => [await records(name), await transactions()] as const
+      own += 2
+      return read()
+    }
+    const [began, from] = await sample()
+    await expect
+      .poll(() => {
+        own++
+        return records(name)
+      })
+      .toBeGreaterThanOrEqual(began + count * RENEWALS)
+    const [ended, to] = await sample()
+    expect(await connections()).toBe(count)
+    // The read before each renewal, and the renewal; and what was under way at both ends.
+    expect(to - from - own).toBeLessThanOrEqual(2 * (ended - began) + 4 * count)
+  })
+
+  test('a process is told at once that its lease was revoked', async () => {
+    await using two = await holders('told', 2)
+    await using operator = await connect(places('told'), { holder: 'operator' })
+    const lease = await two.all[0]!.acquire('mine', { ttl: 120_000, ifAvailable: true })
+    const ended = new Promise<void>(resolve => lease!.signal.addEventListener('abort', () => resolve()))
+    await operator.revoke({ lease: lease!.id })
+    await ended // long before its next renewal, which is due after a minute
+    expect(lease!.held).toBe(false)
+  })
+
+  test('a process with a pool of its application keeps no connection of its own', async () => {
+    const pool = new pg.Pool({ connectionString: server.url, max: 2, application_name: 'application' })
+    pool.on('error', () => {})
+    try {
+      await using leases = await connect(new PostgresStore({ pool, name: 'pooled' }))
+      await leases.acquire('job', { ttl: TTL, ifAvailable: true })
+      const all = () => number("select count(*) from pg_stat_activity where application_name = 'application'")
+      await expect.poll(all).toBeLessThanOrEqual(pool.totalCount)
+      expect(await connections()).toBe(0)
+    } finally {
+      await pool.end()
+    }
+  })
+
+  test('a request that waits among processes that hold is granted when an abandoned lease ends', async () => {
+    await using _idle = await holders('dead', 3)
+    await using dead = await connect(places('dead'), { holder: 'dead' })
+    expect(await dead.acquire('wanted', { ttl: 1_000, ifAvailable: true, renew: 'never' })).toBeDefined()
+    await using waiter = await connect(places('dead'), { holder: 'waiter' })
+    expect(await waiter.acquire('wanted', { ttl: TTL })).toBeDefined()
+  })
+})
