@@ -44,7 +44,7 @@ export function operationsFor(ids, copy) {
     { ...http('POST /v1/leases', { holder: 'h', resources: ['shared'], mode: 'shared', ttl: '10m', wait: '1s' }), way: 'a shared waiter' },
     { ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 4 }, ttl: '10m' }), way: 'members of a pool' },
     {
-      ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 256, match: [{ label: `l${copy}`, test: 'absent' }] }, ttl: '10m', wait: '1s' }),
+      ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 200, match: [{ label: `l${copy}`, test: 'absent' }] }, ttl: '10m', wait: '1s' }),
       way: 'many members of a pool',
     },
     http('POST /v1/leases/renew', { leases: many }),
@@ -207,7 +207,7 @@ function queries(ids) {
 
 function commands(ids, own, copy) {
   const lease = ids.owned.at(-100 - copy)
-  const script = "local n = 0 for i = 1, 1000 do n = n + 1 end return redis.call('get', KEYS[1])"
+  const script = "local n = 0 for i = 1, 100 do n = n + 1 end return redis.call('get', KEYS[1])"
   return [
     resp('PING'),
     resp('ECHO', 'x'.repeat(10_000)),
@@ -227,10 +227,10 @@ function commands(ids, own, copy) {
     resp('LEASE.BREAK', `broken/resp/${copy}`),
     resp('LEASE.RECALL', 'queue'),
     resp('LEASE.TRANSFER', lease, 'TO', 'other'),
-    resp('LEASE.CLAIM', lease, 'INCARNATION', '7'),
-    resp('LEASE.PUT', lease, `${own}/put`, 'x'.repeat(1_000)),
+    { ...resp('LEASE.CLAIM', ids.owned.at(-400 - copy), 'INCARNATION', '7'), refused: true },
+    resp('LEASE.PUT', ids.owned.at(-400 - copy), `${own}/put`, 'x'.repeat(1_000)),
     resp('LEASE.DEL', `${own}/put`),
-    resp('LEASE.RELEASE', lease),
+    resp('LEASE.RELEASE', ids.owned.at(-400 - copy)),
     resp('LEASE.FENCE', 'queue', '1'),
     resp('LEASE.WATCH', 'copy'),
     resp('LEASE.UNWATCH'),
@@ -241,7 +241,7 @@ function commands(ids, own, copy) {
     resp('LEASE.SHOW', 'queue'),
     resp('LEASE.LIST', '', 'LIMIT', '100000'),
     resp('LEASE.LEASES', 'PREFIX', '', 'LIMIT', '100000'),
-    resp('LEASE.ENTRIES', ''),
+    resp('LEASE.ENTRIES', '', 'LIMIT', '100000'),
     resp('LEASE.SERVICES'),
     resp('LEASE.HISTORY', 'queue'),
     // Of the Redis face
