@@ -16,7 +16,9 @@ import { FileStore } from '../dist/store/file/file.js'
 import { FULL, fillState } from '../test/support/neighbours/large-state.mjs'
 
 const part = Number(process.argv[2] ?? 1)
-const sizes = Object.fromEntries(Object.entries(FULL).map(([name, size]) => [name, name === 'reservations' || name === 'revoked' ? size : Math.ceil(size * part)]))
+const sizes = Object.fromEntries(
+  Object.entries(FULL).map(([name, size]) => [name, name === 'reservations' || name === 'revoked' ? size : Math.ceil(size * part)]),
+)
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-neighbours-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
 process.on('disconnect', () => process.exit())

@@ -51,7 +51,8 @@ function http(key, { method, target, body, headers = {} }) {
 
 async function resp(key, words) {
   const socket = connect(port, '127.0.0.1').on('error', () => {})
-  const write = parts => socket.write(`*${parts.length}\r\n${parts.map(part => `$${Buffer.byteLength(String(part))}\r\n${part}\r\n`).join('')}`)
+  const write = parts =>
+    socket.write(`*${parts.length}\r\n${parts.map(part => `$${Buffer.byteLength(String(part))}\r\n${part}\r\n`).join('')}`)
   write(['AUTH', secretOf(key)])
   write(words)
   let bytes = 0

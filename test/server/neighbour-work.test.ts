@@ -63,20 +63,27 @@ const MAX_WAIT = 1_000_000
 const LONG = { timeout: 600_000 }
 const nameOf = ({ part, name, way, key }: Measured) => `${part} ${name}${way === '' ? '' : ` (${way})`}, ${key} key`
 
-test('no operation takes a long turn of the event loop, whatever the size of the state, and every operation is measured', LONG, async () => {
-  const { measured, known, routes } = await report()
-  const asked = new Set(measured.map(({ part, name }) => `${part} ${name}`))
-  expect(known.filter(name => !asked.has(name)), 'operations that are not measured').toEqual([])
-  expect([...routes].sort()).toEqual(['/mcp', '/v1/hooks/agent'])
+test(
+  'no operation takes a long turn of the event loop, whatever the size of the state, and every operation is measured',
+  LONG,
+  async () => {
+    const { measured, known, routes } = await report()
+    const asked = new Set(measured.map(({ part, name }) => `${part} ${name}`))
+    expect(
+      known.filter(name => !asked.has(name)),
+      'operations that are not measured',
+    ).toEqual([])
+    expect([...routes].sort()).toEqual(['/mcp', '/v1/hooks/agent'])
 
-  const failed = measured.filter(({ key, refused, status }) => key === 'rich' && (refused ? status < 400 : status >= 400))
-  expect(
-    failed.map(found => `${nameOf(found)}: ${found.status} ${found.text}`),
-    'operations that did not do what they are measured for',
-  ).toEqual([])
+    const failed = measured.filter(({ key, refused, status }) => key === 'rich' && (refused ? status < 400 : status >= 400))
+    expect(
+      failed.map(found => `${nameOf(found)}: ${found.status} ${found.text}`),
+      'operations that did not do what they are measured for',
+    ).toEqual([])
 
-  const tooLong = measured.filter(({ part, name, longest }) => longest > (WHOLE[`${part} ${name}`]?.max ?? MAX_TURN))
-  expect(tooLong.map(found => `${nameOf(found)}: ${found.longest} steps`)).toEqual([])
-  expect(measured.filter(({ renewedAs }) => renewedAs !== 200).map(nameOf), 'a neighbour could not renew').toEqual([])
-  expect(measured.filter(({ waited }) => waited > MAX_WAIT).map(found => `${nameOf(found)}: ${found.waited} steps`)).toEqual([])
-})
+    const tooLong = measured.filter(({ part, name, longest }) => longest > (WHOLE[`${part} ${name}`]?.max ?? MAX_TURN))
+    expect(tooLong.map(found => `${nameOf(found)}: ${found.longest} steps`)).toEqual([])
+    expect(measured.filter(({ renewedAs }) => renewedAs !== 200).map(nameOf), 'a neighbour could not renew').toEqual([])
+    expect(measured.filter(({ waited }) => waited > MAX_WAIT).map(found => `${nameOf(found)}: ${found.waited} steps`)).toEqual([])
+  },
+)

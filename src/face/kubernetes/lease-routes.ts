@@ -338,7 +338,10 @@ class LeaseRoutes {
         const before = await this.#objects.find(name)
         if (before.lease !== undefined) await this.#delete(name, before)
       }
-    return this.#answerList({ kind: 'LeaseList', apiVersion: API_VERSION, metadata: { resourceVersion: String(revision) }, items: [] }, chosen)
+    return this.#answerList(
+      { kind: 'LeaseList', apiVersion: API_VERSION, metadata: { resourceVersion: String(revision) }, items: [] },
+      chosen,
+    )
   }
 
   /** An object with finalizers is only marked: the write that takes the last one away deletes it. */

@@ -1,8 +1,8 @@
 /** RESP commands that read leases, resources, entries and history. */
 import { LeaseError } from '../../errors.ts'
 import type { Query } from '../../lessor.ts'
-import { whyBadName, whyBadPrefix } from '../../wording.ts'
 import { RespWriter } from '../../wire/resp/writer.ts'
+import { whyBadName, whyBadPrefix } from '../../wording.ts'
 import { withExpiry } from '../expiry.ts'
 import { MAX_LISTED } from '../guarded-lessor.ts'
 import { invalid, type RespCommand, readOptions, text, whole } from './command.ts'

@@ -1,9 +1,9 @@
 // Asks for every operation over a large state and prints, as JSON, how many steps the longest turn of the event loop took, what was answered, and how many steps
 // a client with another key waited for a renewal meanwhile: `node --import ./counted.mjs measure.mjs '{"sizes":{…},"copies":5,"only":""}'`.
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { COMMANDS } from '../../../dist/server/resp/commands.js'
-import { ROUTES } from '../../../dist/server/http/routes.js'
 import { TOOLS } from '../../../dist/mcp/tools.js'
+import { ROUTES } from '../../../dist/server/http/routes.js'
+import { COMMANDS } from '../../../dist/server/resp/commands.js'
 import { NeighbourRig } from './rig.mjs'
 
 const { sizes, copies, only = '' } = JSON.parse(process.argv[2])
@@ -44,13 +44,23 @@ async function measure(index, key) {
   const { status: renewedAs } = await renewed
   over = true
   await watching
-  return { longest: Math.round(longest), waited: Math.round(waited), turns, renewedAs, status: answers[0].status, text: answers[0].text.slice(0, 300) }
+  return {
+    longest: Math.round(longest),
+    waited: Math.round(waited),
+    turns,
+    renewedAs,
+    status: answers[0].status,
+    text: answers[0].text.slice(0, 300),
+  }
 }
 
 const named = (part, names) => names.map(name => `${part} ${name}`)
 /** What the tables of the server have. */
 const known = [
-  ...named('http', ROUTES.map(({ method, path }) => `${method} ${path}`)),
+  ...named(
+    'http',
+    ROUTES.map(({ method, path }) => `${method} ${path}`),
+  ),
   ...named('resp', [...COMMANDS.keys(), ...rig.context.faces.flatMap(({ commands = [] }) => commands.map(({ name }) => name))]),
   ...named('tool', Object.keys(TOOLS)),
   ...rig.context.faces.flatMap(({ name, http }) => named(name, http?.operations ?? [])),

@@ -12,7 +12,13 @@ const faceJson = part => (name, body, more) => ({ ...http(name, body, more), par
 const etcd = (call, body, more) => faceJson('etcd')(`POST /v3/${call}`, body, more)
 const [consul, kubernetes, eureka] = ['consul', 'kubernetes', 'eureka'].map(faceJson)
 const resp = (...words) => ({ part: 'resp', name: words[0], words })
-const query = (kind, fields = {}) => ({ part: 'query', name: kind, method: 'POST', target: '/v1/read', body: { query: { kind, ...fields } } })
+const query = (kind, fields = {}) => ({
+  part: 'query',
+  name: kind,
+  method: 'POST',
+  target: '/v1/read',
+  body: { query: { kind, ...fields } },
+})
 
 const base64 = text => Buffer.from(text).toString('base64')
 const ALL_KEYS = { key: base64('\0'), range_end: base64('\0') }
@@ -26,7 +32,15 @@ const leaseObject = (name, holder) => ({
 })
 const xml = { headers: { accept: 'application/xml' } }
 const eurekaInstance = id => ({
-  instance: { instanceId: id, app: 'GREEDY', hostName: 'h', ipAddr: '10.0.0.1', status: 'UP', port: { $: 80, '@enabled': 'true' }, dataCenterInfo: { name: 'MyOwn' } },
+  instance: {
+    instanceId: id,
+    app: 'GREEDY',
+    hostName: 'h',
+    ipAddr: '10.0.0.1',
+    status: 'UP',
+    port: { $: 80, '@enabled': 'true' },
+    dataCenterInfo: { name: 'MyOwn' },
+  },
 })
 
 /**
@@ -44,7 +58,12 @@ export function operationsFor(ids, copy) {
     { ...http('POST /v1/leases', { holder: 'h', resources: ['shared'], mode: 'shared', ttl: '10m', wait: '1s' }), way: 'a shared waiter' },
     { ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 4 }, ttl: '10m' }), way: 'members of a pool' },
     {
-      ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 200, match: [{ label: `l${copy}`, test: 'absent' }] }, ttl: '10m', wait: '1s' }),
+      ...http('POST /v1/leases', {
+        holder: 'h',
+        pool: { pool: 'gpus', count: 200, match: [{ label: `l${copy}`, test: 'absent' }] },
+        ttl: '10m',
+        wait: '1s',
+      }),
       way: 'many members of a pool',
     },
     http('POST /v1/leases/renew', { leases: many }),
@@ -100,7 +119,10 @@ export function operationsFor(ids, copy) {
     { ...http('GET /v1/services/{name}'), target: '/v1/services/big/i1', way: 'one instance' },
     http('GET /v1/discover'),
     http('GET /v1/http_sd'),
-    http('POST /v3/discovery:endpoints', { resource_names: ['big'], type_url: 'type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment' }),
+    http('POST /v3/discovery:endpoints', {
+      resource_names: ['big'],
+      type_url: 'type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment',
+    }),
     // Watching, and the lessor
     { ...http('GET /v1/watch'), target: '/v1/watch?prefix=copy', stream: true },
     { ...http('GET /v1/watch'), target: '/v1/watch?after=1', stream: true, way: 'from the past' },
@@ -139,8 +161,8 @@ export function operationsFor(ids, copy) {
     ...hooks(own, copy),
     ...commands(ids, own, copy),
     ...queries(ids),
-    ...etcdCalls(ids, own, copy),
-    ...consulCalls(own, copy),
+    ...etcdCalls(ids, copy),
+    ...consulCalls(copy),
     ...kubernetesCalls(copy),
     ...eurekaCalls(copy),
   ]
@@ -265,7 +287,7 @@ function commands(ids, own, copy) {
   ]
 }
 
-function etcdCalls(ids, own, copy) {
+function etcdCalls(ids, copy) {
   const key = base64(`copy/${copy}`)
   const election = { name: base64(`copy/election/${copy}`), lease: String(ids.etcdLease) }
   return [
@@ -312,7 +334,7 @@ function etcdCalls(ids, own, copy) {
   ]
 }
 
-function consulCalls(own, copy) {
+function consulCalls(copy) {
   const to = (call, target, body, more) => ({ ...consul(call, body, more), target })
   const session = '00000000-0000-4000-8000-000000000000'
   const service = { Name: 'greedy', ID: `g${copy}`, Address: '10.0.0.1', Port: 80, Check: { TTL: '600s', CheckID: `c${copy}` } }

@@ -1,8 +1,8 @@
 // A built server without sockets over a large state. What it is asked is counted in steps (counted.mjs), and time is counted steps too, as far as the turns of
 // callers are concerned: so slices are as long on every machine.
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { loadFaces } from '../../../dist/face/faces.js'
 import { FACE_NAMES } from '../../../dist/face/face.js'
+import { loadFaces } from '../../../dist/face/faces.js'
 import { hookRoute } from '../../../dist/guard/hook-route.js'
 import { propose } from '../../../dist/lessor/propose.js'
 import { mcpRoute } from '../../../dist/mcp/http-route.js'
@@ -58,7 +58,11 @@ export class NeighbourRig {
       await propose(lessor, { kind: 'key', name, hash: hashSecret(secretOf(name)), allow })
     }
     const ids = await fillState((asked, key = 0) => propose(lessor, asked, { key }), sizes, 1, 3)
-    const granted = await propose(lessor, { kind: 'acquire', holder: 'neighbour', ttl: 60_000, wants: [{ resource: 'neighbour' }] }, { key: 4 })
+    const granted = await propose(
+      lessor,
+      { kind: 'acquire', holder: 'neighbour', ttl: 60_000, wants: [{ resource: 'neighbour' }] },
+      { key: 4 },
+    )
     ids.neighbour = granted.lease
     const guarded = await GuardedLessor.open({ lessor, clock, turns: new CallerTurns(new StepClock()) })
     const closing = new AbortController().signal
