@@ -145,7 +145,7 @@ export class ListReader {
   readonly #random = () => this.#clock.random()
 
   /** Resolves in the turn of the last stride. `named` collects what events have named since the first stride. */
-  async walked<T, U = T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T, U>, named?: Named): Promise<ListWalk<T, U>> {
+  async walked<T, U = T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T, U>, named?: NamedByEvents): Promise<ListWalk<T, U>> {
     const short = begin(this.#log.state)
     // Less than a whole stride: a client may ask for any number of lists in one turn.
     if (short.stride(this.#stride / 10)) return short
@@ -176,12 +176,12 @@ export class ListReader {
 }
 
 /** The leases and entries that events have named. */
-interface Named {
+interface NamedByEvents {
   readonly leases: Set<number>
   readonly keys?: Set<string>
 }
 
-function note(named: Named | undefined, lease: number, key: string | undefined): void {
+function note(named: NamedByEvents | undefined, lease: number, key: string | undefined): void {
   if (lease !== 0) named?.leases.add(lease)
   if (key !== undefined) named?.keys?.add(key)
 }

@@ -15,7 +15,7 @@ interface Measured {
   readonly name: string
   readonly way: string
   readonly key: 'rich' | 'poor'
-  /** It is refused, whoever asks. */
+  /** It is refused for every key. */
   readonly refused: boolean
   /** Steps of the longest turn of the event loop. */
   readonly longest: number
