@@ -145,7 +145,11 @@ export class ListReader {
   readonly #random = () => this.#clock.random()
 
   /** Resolves in the turn of the last stride. `named` collects what events have named since the first stride. */
-  async walked<T, U = T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T, U>, named?: NamedByEvents): Promise<ListWalk<T, U>> {
+  async walked<T, U = T>(
+    signal: AbortSignal | undefined,
+    begin: (state: State) => ListWalk<T, U>,
+    named?: NamedByEvents,
+  ): Promise<ListWalk<T, U>> {
     const short = begin(this.#log.state)
     // Less than a whole stride: a client may ask for any number of lists in one turn.
     if (short.stride(this.#stride / 10)) return short

@@ -54,10 +54,10 @@ export interface LeaseTarget {
   readonly name: string | undefined
 }
 
-type Answer = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
+type LeaseAnswer = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
 
 /** What is answered for all namespaces, for the Leases of one, and for one Lease, by method. `WATCH` is a GET with `watch`. */
-const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, Answer>> } = {
+const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, LeaseAnswer>> } = {
   all: {
     GET: routes => routes.list(undefined),
     WATCH: (routes, target) => routes.watch(target),

@@ -72,7 +72,7 @@ export function operationsFor(ids, copy) {
     { ...http('GET /v1/leases/{id}'), target: `/v1/leases/${ids.parent}`, way: 'a parent of many' },
     http('GET /v1/leases'),
     { ...http('GET /v1/leases'), target: '/v1/leases?limit=100000', way: 'all' },
-    { ...http('GET /v1/leases'), target: '/v1/leases?holder=nobody', way: 'none' },
+    { ...http('GET /v1/leases'), target: '/v1/leases?holder=unknown', way: 'none' },
     http('GET /v1/resources'),
     { ...http('GET /v1/resources'), target: '/v1/resources?limit=100000', way: 'all' },
     { ...http('GET /v1/resources/{name}'), target: '/v1/resources/queue' },

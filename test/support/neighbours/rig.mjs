@@ -126,7 +126,7 @@ export class NeighbourRig {
     return ended
   }
 
-  /** Steps were taken in the last turn. Set by whoever watches. */
+  /** Steps were taken in the last turn. Set by the program that counts them. */
   isBusy = false
 
   async #command(words, key, answered) {
