@@ -7,11 +7,11 @@ const CHARACTERS = 64 << 10
 /** Comparisons in one slice. */
 const COMPARED = 10_000
 
-type Turns = Pick<FaceCaller, 'nextTurn'>
+type SliceTurns = Pick<FaceCaller, 'nextTurn'>
 
 /** Maps the items. `weigh`: the characters that an item has, where they may be many. */
 export async function mapInSlices<T, U>(
-  caller: Turns,
+  caller: SliceTurns,
   items: readonly T[],
   map: (item: T) => U,
   weigh: (item: T) => number = () => 0,
@@ -31,7 +31,7 @@ export async function mapInSlices<T, U>(
 }
 
 /** As `sort`, of a copy. `compare` must not be 0 for items whose order matters. */
-export async function sortInSlices<T>(caller: Turns, items: readonly T[], compare: (a: T, b: T) => number): Promise<readonly T[]> {
+export async function sortInSlices<T>(caller: SliceTurns, items: readonly T[], compare: (a: T, b: T) => number): Promise<readonly T[]> {
   let parts: (readonly T[])[] = []
   for (let from = 0; from < items.length; from += ITEMS) {
     if (from > 0) await caller.nextTurn?.()
@@ -45,7 +45,12 @@ export async function sortInSlices<T>(caller: Turns, items: readonly T[], compar
   return parts[0] ?? []
 }
 
-async function merged<T>(caller: Turns, left: readonly T[], right: readonly T[], compare: (a: T, b: T) => number): Promise<readonly T[]> {
+async function merged<T>(
+  caller: SliceTurns,
+  left: readonly T[],
+  right: readonly T[],
+  compare: (a: T, b: T) => number,
+): Promise<readonly T[]> {
   const found: T[] = []
   for (let i = 0, j = 0; i < left.length || j < right.length; ) {
     if (found.length % COMPARED === COMPARED - 1) await caller.nextTurn?.()

@@ -93,8 +93,17 @@ export function explainPool(
   view: PoolView,
   { limit = EXPLAINED, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
 ): readonly WaitExplanation[] {
+  return [...explanations(view, { limit, ...options })]
+}
+
+/** As `explainPool`, one waiter after another: each takes a while in a large pool. */
+export function* explanations(
+  view: PoolView,
+  { limit = EXPLAINED, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
+): Generator<WaitExplanation, void, void> {
   const explainer = new PoolExplainer(view, options)
-  return view.queue.slice(0, limit).map((_, place) => explainer.explain(place))
+  const { length } = view.queue.slice(0, limit)
+  for (let place = 0; place < length; place++) yield explainer.explain(place)
 }
 
 /** Members, running leases and requests in the form of the forecast, made once for all waiters. */

@@ -77,7 +77,10 @@ export class ListReader {
       return entry === undefined ? [] : [view(entry)]
     })
     const all = isAny ? [...walk.found.filter(found => !isChanged(found)), ...renewed] : walk.found
-    const inOrder = await this.#inTurns(sorted(all, ({ key }) => key, this.#random), signal)
+    const inOrder = await this.#inTurns(
+      sorted(all, ({ key }) => key, this.#random),
+      signal,
+    )
     return { revision, value: inOrder.slice(0, limit), ...((walk.full || all.length > limit) && { more: true }) }
   }
 
@@ -94,7 +97,10 @@ export class ListReader {
     // The waiters of a pool wait for its name.
     const waited = [...state.pools.values()].filter(({ name, queue }) => queue.length > 0 && !state.resources.has(name) && wanted(name))
     const names = [...there, ...waited].map(({ name }) => name)
-    const listed = await this.#inTurns(sorted(names.slice(0, limit), name => name, this.#random), signal)
+    const listed = await this.#inTurns(
+      sorted(names.slice(0, limit), name => name, this.#random),
+      signal,
+    )
     const now = this.#log.state
     const value = await this.#inTurns(
       mapped(listed, VIEWS, name => resourceView(now, name, now.resources.get(name), this.#remaining)),
@@ -107,11 +113,9 @@ export class ListReader {
     const { limit = Number.POSITIVE_INFINITY } = query
     const wanted = leaseFilter(query)
     const named = new Set<number>()
-    const walk = await this.walked(
-      signal,
-      state => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit),
-      { leases: named },
-    )
+    const walk = await this.walked(signal, state => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit), {
+      leases: named,
+    })
     const state = this.#log.state
     const { revision } = state
     const found = new Set(walk.found)
@@ -141,7 +145,11 @@ export class ListReader {
   readonly #random = () => this.#clock.random()
 
   /** Resolves in the turn of the last stride. `named` collects what events have named since the first stride. */
-  async walked<T, U = T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T, U>, named?: Named): Promise<ListWalk<T, U>> {
+  async walked<T, U = T>(
+    signal: AbortSignal | undefined,
+    begin: (state: State) => ListWalk<T, U>,
+    named?: NamedByEvents,
+  ): Promise<ListWalk<T, U>> {
     const short = begin(this.#log.state)
     // Less than a whole stride: a client may ask for any number of lists in one turn.
     if (short.stride(this.#stride / 10)) return short
@@ -172,12 +180,12 @@ export class ListReader {
 }
 
 /** The leases and entries that events have named. */
-interface Named {
+interface NamedByEvents {
   readonly leases: Set<number>
   readonly keys?: Set<string>
 }
 
-function note(named: Named | undefined, lease: number, key: string | undefined): void {
+function note(named: NamedByEvents | undefined, lease: number, key: string | undefined): void {
   if (lease !== 0) named?.leases.add(lease)
   if (key !== undefined) named?.keys?.add(key)
 }

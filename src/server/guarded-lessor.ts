@@ -280,11 +280,7 @@ export class GuardedLessor implements AsyncDisposable {
   }
 
   /** Without what the caller may not read. A long list is looked through in slices. */
-  async #filtered<K extends Query['kind']>(
-    caller: Caller,
-    query: Extract<Query, { readonly kind: K }>,
-    view: View<K>,
-  ): Promise<View<K>> {
+  async #filtered<K extends Query['kind']>(caller: Caller, query: Extract<Query, { readonly kind: K }>, view: View<K>): Promise<View<K>> {
     const { value } = view as unknown as View<'entries'>
     if (!Array.isArray(value) || value.length <= FILTERED) return this.access.filter(caller, query, view)
     const kept: unknown[] = []

@@ -37,8 +37,8 @@ function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly s
       },
       named(after, each) {
         for (; kept < world.events.length; kept++) recent.push([world.events[kept]!])
-        const filter = ({ lease }: { readonly lease: number }) => {
-          each(lease)
+        const filter = ({ lease, key }: { readonly lease: number; readonly key?: string }) => {
+          each(lease, key)
           return false
         }
         return recent.after(after, filter) !== undefined
@@ -63,7 +63,7 @@ describe('a list', () => {
     const put = (key: string) => world.do({ kind: 'put', lease, key, value: '1' })
     for (const service of ['api', 'web']) for (let i = 0; i < 40; i++) put(`services/${service}/i${i}`)
     for (const key of ['services/web/i7/state', 'services/i7', 'other/web/i7']) put(key)
-    const seen = lists(world, { stride: 5_000 })
+    const seen = lists(world, { stride: 100 })
     const named = async (more: object) => {
       const { value } = await seen.lists.read({ kind: 'entries', prefix: 'services', named: 'i7', ...more })
       return (value as readonly { readonly key: string }[]).map(({ key }) => key)
@@ -72,6 +72,30 @@ describe('a list', () => {
     expect(await named({ within: ['services/web'] })).toEqual(['services/web/i7'])
     expect(await named({ named: 'unknown' })).toEqual([])
     expect(seen.remaining).toBe(3)
+  })
+
+  test('of many entries is made in turns, and all of them are of one revision', async () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', 'a')
+    const put = (key: string, value: string) => world.do({ kind: 'put', lease, key, value })
+    for (let i = 10; i < 60; i++) put(`e/${i}`, 'old')
+    let changes = 0
+    const meanwhile = () => {
+      if (changes++ > 0) return
+      put('e/10', 'new') // seen already
+      put('e/59', 'new') // not seen yet
+      put('e/70', 'new')
+      world.do({ kind: 'delete', key: 'e/11' })
+    }
+    const seen = lists(world, { stride: 10, meanwhile })
+    const { value, revision } = await seen.lists.read({ kind: 'entries', prefix: 'e' })
+    const found = value as readonly { readonly key: string; readonly value: string; readonly revision: number }[]
+    const present = [...world.state.entries.values()].filter(({ key }) => key.startsWith('e/'))
+    expect(seen.turns).toBeGreaterThan(3)
+    expect(revision).toBe(world.state.revision)
+    expect(found.map(({ key, value, revision: at }) => [key, value, at])).toEqual(
+      present.map(({ key, value, revision: at }) => [key, value, at]).sort(([a], [b]) => (a! < b! ? -1 : 1)),
+    )
   })
 
   test('makes views only of the items that it returns', async () => {

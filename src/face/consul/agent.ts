@@ -1,7 +1,7 @@
 /** The agent of Consul: services and their checks. The whole registry is one agent: an ID names a service wherever its client runs. */
 import { LeaseError } from '../../errors.ts'
 import type { Instance } from '../../registry/match.ts'
-import type { FaceCaller, HttpFaceResponse } from '../face.ts'
+import type { FaceCaller } from '../face.ts'
 import { type FoundInstance, Registrations } from '../registrations.ts'
 import { mapInSlices } from '../slices.ts'
 import { TextFailure } from '../text-failure.ts'

@@ -297,7 +297,10 @@ export class KeyValues {
     for (const entry of entries) {
       const pair = pairOf(entry)
       if (pair.locks === 0) continue
-      const { value: resource } = await lessor.read<'resource'>({ kind: 'resource', resource: this.#resource(entry.key), waiters: 0, holders: 1 }, { signal })
+      const { value: resource } = await lessor.read<'resource'>(
+        { kind: 'resource', resource: this.#resource(entry.key), waiters: 0, holders: 1 },
+        { signal },
+      )
       await this.#endLock({ key: pair.key, name: entry.key, pair, grant: resource.grants[0], revision: 0 })
     }
     return TRUE

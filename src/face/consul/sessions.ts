@@ -123,7 +123,12 @@ export class Sessions {
     const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix: SESSIONS }, { consistent: true, ...at, signal })
     const visible = node === NODE ? await this.#visible(value) : []
     const found = await mapInSlices(this.#caller, visible, sessionOf)
-    return listAnswer(this.#caller, found.filter(session => session !== undefined), shown, revision)
+    return listAnswer(
+      this.#caller,
+      found.filter(session => session !== undefined),
+      shown,
+      revision,
+    )
   }
 
   /**

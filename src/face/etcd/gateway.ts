@@ -124,7 +124,10 @@ async function answer(request: HttpFaceRequest, caller: FaceCaller, tracked: Tra
     const { revision, body, kvs = [] } = await call(messageOf(await request.body()), caller, request)
     if (kvs.length > 0) {
       const rest = JSON.stringify(body).slice(1)
-      return { status: 200, body: joined(kvs, `{"header":${JSON.stringify(headerOf(revision))},"kvs":[`, `]${rest === '}' ? '' : ','}${rest}`) }
+      return {
+        status: 200,
+        body: joined(kvs, `{"header":${JSON.stringify(headerOf(revision))},"kvs":[`, `]${rest === '}' ? '' : ','}${rest}`),
+      }
     }
     return { status: 200, body: JSON.stringify({ header: headerOf(revision), ...body }) }
   }

@@ -179,7 +179,10 @@ class EurekaRequest {
   async #applications(all: readonly Instance[], shown: readonly Instance[] = all, since = 0): Promise<HttpFaceResponse> {
     const hash = appsHashCode(await mapInSlices(this.#caller, all, statusShown))
     const apps = await this.#texts(byApplication(shown), since)
-    if (this.#isJson) return this.#answered(joined(apps, `{"applications":{"versions__delta":"1","apps__hashcode":${JSON.stringify(hash)},"application":[`, ']}}'))
+    if (this.#isJson)
+      return this.#answered(
+        joined(apps, `{"applications":{"versions__delta":"1","apps__hashcode":${JSON.stringify(hash)},"application":[`, ']}}'),
+      )
     const head = `<applications>${toXml('versions__delta', '1')}${toXml('apps__hashcode', hash)}`
     return this.#answered(joined(apps, head, '</applications>', ''))
   }

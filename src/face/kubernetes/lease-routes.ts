@@ -54,10 +54,10 @@ export interface LeaseTarget {
   readonly name: string | undefined
 }
 
-type Answer = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
+type LeaseAnswer = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
 
 /** What is answered for all namespaces, for the Leases of one, and for one Lease, by method. `WATCH` is a GET with `watch`. */
-const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, Answer>> } = {
+const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, LeaseAnswer>> } = {
   all: {
     GET: routes => routes.list(undefined),
     WATCH: (routes, target) => routes.watch(target),
@@ -338,7 +338,10 @@ class LeaseRoutes {
         const before = await this.#objects.find(name)
         if (before.lease !== undefined) await this.#delete(name, before)
       }
-    return this.#answerList({ kind: 'LeaseList', apiVersion: API_VERSION, metadata: { resourceVersion: String(revision) }, items: [] }, chosen)
+    return this.#answerList(
+      { kind: 'LeaseList', apiVersion: API_VERSION, metadata: { resourceVersion: String(revision) }, items: [] },
+      chosen,
+    )
   }
 
   /** An object with finalizers is only marked: the write that takes the last one away deletes it. */

@@ -61,7 +61,10 @@ export class Locks {
   async find(key: string, consistent: boolean): Promise<HeldKey | undefined> {
     const resource = this.#resource(key)
     const { lessor, signal } = this.#caller
-    const { value: view } = await lessor.read<'resource'>({ kind: 'resource', resource, waiters: 0, holders: 1 }, consistent ? { consistent, signal } : {})
+    const { value: view } = await lessor.read<'resource'>(
+      { kind: 'resource', resource, waiters: 0, holders: 1 },
+      consistent ? { consistent, signal } : {},
+    )
     const [grant] = view.grants
     if (grant === undefined) return undefined
     const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: grant.lease })
@@ -164,7 +167,10 @@ export class Locks {
     signal.addEventListener('abort', leave)
     const cancel = ms > 0 ? clock.after(ms, leave) : () => {}
     try {
-      const { revision, value } = await lessor.read<'resource'>({ kind: 'resource', resource, waiters: 0, holders: 1 }, { consistent: true, signal })
+      const { revision, value } = await lessor.read<'resource'>(
+        { kind: 'resource', resource, waiters: 0, holders: 1 },
+        { consistent: true, signal },
+      )
       if (value.grants.length === 0) return true
       for await (const _ of lessor.watch(resource, { after: revision, signal: stop.signal }))
         if ((await this.find(key, true)) === undefined) return true

@@ -1,8 +1,8 @@
 /** RESP commands that read leases, resources, entries and history. */
 import { LeaseError } from '../../errors.ts'
 import type { Query } from '../../lessor.ts'
-import { whyBadName, whyBadPrefix } from '../../wording.ts'
 import { RespWriter } from '../../wire/resp/writer.ts'
+import { whyBadName, whyBadPrefix } from '../../wording.ts'
 import { withExpiry } from '../expiry.ts'
 import { MAX_LISTED } from '../guarded-lessor.ts'
 import { invalid, type RespCommand, readOptions, text, whole } from './command.ts'
@@ -37,7 +37,7 @@ export const READ_COMMANDS: readonly RespCommand[] = [
     verb: 'read',
     names: [1, 1, 1],
     example: ['jobs/nightly'],
-    run: session => read(session, { kind: 'resource', resource: nameAt(session, 1) }),
+    run: session => read(session, { kind: 'resource', resource: nameAt(session, 1), waiters: MAX_WAITERS_SHOWN }),
   },
   {
     name: 'LEASE.LIST',
@@ -179,13 +179,21 @@ function list<K extends 'leases' | 'resources' | 'entries'>(
     // A command before it has changed the protocol meanwhile.
     writeValue(
       to,
-      items.map(item => shown(session, item)),
+      items.map(item => shown(session, withFirstWaiters(item))),
     )
   })
 }
 
 /** Items of a list that are encoded in one slice. */
 const ENCODED = 100
+
+/** Waiters of one resource in a reply: they are encoded in one piece. */
+const MAX_WAITERS_SHOWN = 250
+
+function withFirstWaiters(item: object): object {
+  const { queue } = item as { readonly queue?: readonly object[] }
+  return queue === undefined || queue.length <= MAX_WAITERS_SHOWN ? item : { ...item, queue: queue.slice(0, MAX_WAITERS_SHOWN) }
+}
 
 interface EncodedList {
   readonly protocol: 2 | 3
@@ -201,7 +209,7 @@ async function encodedList(session: RespSession, items: readonly object[]): Prom
   writer.array(items.length)
   for (const [i, item] of items.entries()) {
     if (i > 0 && i % ENCODED === 0) await session.turns.later()
-    writeValue(writer, shown(session, item))
+    writeValue(writer, shown(session, withFirstWaiters(item)))
   }
   return { protocol, bytes: writer.taken(), items }
 }

@@ -32,7 +32,13 @@ export async function fillState(propose, sizes, key, other) {
     if (refused !== undefined) throw new Error(`the state cannot be made: ${JSON.stringify(refused)}`)
     return outcomes
   }
-  const lease = (holder, resource, more = {}) => ({ kind: 'acquire', holder, ttl: DAY, wants: resource === undefined ? [] : [{ resource }], ...more })
+  const lease = (holder, resource, more = {}) => ({
+    kind: 'acquire',
+    holder,
+    ttl: DAY,
+    wants: resource === undefined ? [] : [{ resource }],
+    ...more,
+  })
   for (const [prefix, rules] of Object.entries({
     '': { waiters: 10_000, ttlMax: DAY },
     gpus: { queue: 'fit' },
@@ -54,7 +60,8 @@ export async function fillState(propose, sizes, key, other) {
   const [parent] = await all(1, () => lease('parent', 'parent'), key)
   await all(sizes.children, i => lease('child', `children/${i}`, { parent: parent.lease }), key)
 
-  const write = (count, make) => all(Math.ceil(count / 100), i => ({ kind: 'transaction', success: Array.from({ length: 100 }, (_, n) => make(i * 100 + n)) }))
+  const write = (count, make) =>
+    all(Math.ceil(count / 100), i => ({ kind: 'transaction', success: Array.from({ length: 100 }, (_, n) => make(i * 100 + n)) }))
   await write(sizes.entries, i => ({ key: `etcd/k/${i}`, value: `value ${i}` }))
   await write(sizes.entries, i => ({ key: `consul/k/${i}`, value: JSON.stringify({ value: `value ${i}` }) }))
   await write(sizes.entries, i => {
@@ -64,24 +71,47 @@ export async function fillState(propose, sizes, key, other) {
   })
   const [etcdLease] = await all(1, () => lease('etcd', undefined, { entries: [{ key: 'etcd/on-lease', value: 'x' }] }), key)
 
-  await all(sizes.instances, i => {
-    const [service, instance] = [i % 5 === 0 ? `small${i % 100}` : 'big', `i${i}`]
-    const registration = { addresses: [`http://10.0.${i >> 8}.${i & 255}:80`], capabilities: ['c'], tags: ['t'], metadata: { version: 1 } }
-    const entries = [
-      { key: `services/${service}/${instance}`, value: JSON.stringify(registration) },
-      { key: `services/${service}/${instance}/state`, value: '{"status":"passing","load":0}' },
-    ]
-    return lease(`${service}/${instance}`, undefined, { entries })
-  }, key)
+  await all(
+    sizes.instances,
+    i => {
+      const [service, instance] = [i % 5 === 0 ? `small${i % 100}` : 'big', `i${i}`]
+      const registration = {
+        addresses: [`http://10.0.${i >> 8}.${i & 255}:80`],
+        capabilities: ['c'],
+        tags: ['t'],
+        metadata: { version: 1 },
+      }
+      const entries = [
+        { key: `services/${service}/${instance}`, value: JSON.stringify(registration) },
+        { key: `services/${service}/${instance}/state`, value: '{"status":"passing","load":0}' },
+      ]
+      return lease(`${service}/${instance}`, undefined, { entries })
+    },
+    key,
+  )
 
-  const offers = Array.from({ length: sizes.members }, (_, i) => ({ key: `pool/gpus/m${i}`, value: JSON.stringify({ labels: { host: `h${i % 50}` } }) }))
+  const offers = Array.from({ length: sizes.members }, (_, i) => ({
+    key: `pool/gpus/m${i}`,
+    value: JSON.stringify({ labels: { host: `h${i % 50}` } }),
+  }))
   await all(Math.ceil(sizes.members / 50), i => lease('host', undefined, { entries: offers.slice(i * 50, i * 50 + 50) }))
-  const taken = await all(Math.floor(sizes.members / 2), i => lease(`user ${i}`, undefined, { maxLife: 500_000 + i, pool: { pool: 'gpus' } }), key)
+  const taken = await all(
+    Math.floor(sizes.members / 2),
+    i => lease(`user ${i}`, undefined, { maxLife: 500_000 + i, pool: { pool: 'gpus' } }),
+    key,
+  )
   await all(sizes.reservations, i =>
-    lease(`reserver ${i}`, undefined, { maxLife: 50_000, wait: true, pool: { pool: 'gpus', count: Math.floor(sizes.members / 20), from: 600_000 + i } }),
+    lease(`reserver ${i}`, undefined, {
+      maxLife: 50_000,
+      wait: true,
+      pool: { pool: 'gpus', count: Math.floor(sizes.members / 20), from: 600_000 + i },
+    }),
   )
   await all(sizes.poolWaiters, i =>
-    lease(`pool waiter ${i}`, undefined, { wait: true, pool: { pool: 'gpus', count: Math.min(256, sizes.members - 10), match: [{ label: `l${i}`, test: 'absent' }] } }),
+    lease(`pool waiter ${i}`, undefined, {
+      wait: true,
+      pool: { pool: 'gpus', count: Math.min(256, sizes.members - 10), match: [{ label: `l${i}`, test: 'absent' }] },
+    }),
   )
   return {
     lease: taken[0].lease,

@@ -1,33 +1,68 @@
+// Asks for every operation over a large state and prints, as JSON, how many steps the longest turn of the event loop took, what was answered, and how many steps
+// a client with another key waited for a renewal meanwhile: `node --import ./counted.mjs measure.mjs '{"sizes":{…},"copies":5,"only":""}'`.
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { FULL } from './large-state.mjs'
+import { TOOLS } from '../../../dist/mcp/tools.js'
+import { ROUTES } from '../../../dist/server/http/routes.js'
+import { COMMANDS } from '../../../dist/server/resp/commands.js'
 import { NeighbourRig } from './rig.mjs'
-const D = Number(process.env.DIV ?? 10), ONLY = process.env.ONLY
+
+const { sizes, copies, only = '' } = JSON.parse(process.argv[2])
 const steps = globalThis.leaseholdSteps
-const cpu = () => { const { user, system } = process.cpuUsage(); return (user + system) / 1e6 }
-const sizes = Object.fromEntries(Object.entries(FULL).map(([k, v]) => [k, ['revoked', 'reservations'].includes(k) ? v : Math.ceil(v / D)]))
-console.log('loaded', cpu())
+/** Turns with fewer steps are idle. */
+const IDLE = 200
+
 const rig = await NeighbourRig.open(sizes)
-console.log('filled', cpu(), steps.count)
-const rows = []
-const N = Number(process.env.COPIES ?? 1)
-const t00 = cpu(), s00 = steps.count
-let copy = 0
-for (const key of (process.env.KEYS ?? 'rich,poor').split(','))
-  for (const [index, asked] of rig.operations(0).entries()) {
-    const name = `${asked.part} ${asked.name} ${asked.way ?? ''}`
-    if (ONLY && !name.includes(ONLY)) continue
-    let over = false, longest = 0, turns = 0, before = steps.count, maxMs = 0
-    const t0 = cpu()
-    const watch = (async () => { let m = cpu(); while (!over) { await nextTurn(); const n = steps.count - before; before = steps.count; rig.isBusy = n > 200; turns++; if (n > longest) longest = n; const c = cpu(); maxMs = Math.max(maxMs, (c - m) * 1000); m = c } })()
-    if (process.env.TRACE) console.log(key, name)
-    const all = await Promise.all(Array.from({ length: N }, (_, i) => rig.ask(rig.operations(key === 'rich' ? i : i + 25)[index], key)))
-    over = true; await watch
-    rows.push({ key, name, status: all[0].status, refused: asked.refused, longest, turns, ms: (cpu() - t0) * 1000, maxMs, text: all[0].text.slice(0, 150) })
+const measured = []
+for (const key of ['rich', 'poor'])
+  for (const [index, { part, name, way = '', refused = false }] of rig.operations(0).entries()) {
+    if (!`${part} ${name} ${way}`.includes(only)) continue
+    measured.push({ part, name, way, key, refused, ...(await measure(index, key)) })
   }
-console.log('done', cpu(), 'us/step', (cpu() - t00) * 1e6 / (steps.count - s00))
-rows.sort((a, b) => b.longest - a.longest)
-for (const r of rows.slice(0, Number(process.env.TOP ?? 60))) console.log(r.key, Math.round(r.longest), 'max', r.maxMs.toFixed(0) + 'ms', 'turns', r.turns, r.ms.toFixed(0) + 'ms', r.status, r.name)
-console.log('--- unexpected')
-for (const r of rows) if (r.key === 'rich' && (r.status >= 400 || r.status === 0) && !r.refused) console.log(r.status, r.name, r.text)
-for (const r of rows) if (r.key === 'rich' && r.refused && r.status < 400) console.log('not refused', r.status, r.name, r.text)
-process.exit(0)
+
+async function measure(index, key) {
+  let over = false
+  let [before, longest, turns] = [steps.count, 0, 0]
+  const watch = async () => {
+    while (!over) {
+      await nextTurn()
+      const taken = steps.count - before
+      before = steps.count
+      rig.isBusy = taken > IDLE
+      longest = Math.max(longest, taken)
+      turns++
+    }
+  }
+  const watching = watch()
+  // Each key asks for its own copies: what one of them has done is not there for the other.
+  const first = key === 'rich' ? 0 : copies
+  const asking = Array.from({ length: copies }, (_, i) => rig.ask(rig.operations(first + i)[index], key))
+  const began = steps.count
+  let waited = 0
+  const renewal = { method: 'POST', target: `/v1/leases/${rig.ids.neighbour}/renew` }
+  const renewed = rig.ask(renewal, 'neighbour', () => (waited = steps.count - began))
+  const answers = await Promise.all(asking)
+  const { status: renewedAs } = await renewed
+  over = true
+  await watching
+  return {
+    longest: Math.round(longest),
+    waited: Math.round(waited),
+    turns,
+    renewedAs,
+    status: answers[0].status,
+    text: answers[0].text.slice(0, 300),
+  }
+}
+
+const named = (part, names) => names.map(name => `${part} ${name}`)
+/** What the tables of the server have. */
+const known = [
+  ...named(
+    'http',
+    ROUTES.map(({ method, path }) => `${method} ${path}`),
+  ),
+  ...named('resp', [...COMMANDS.keys(), ...rig.context.faces.flatMap(({ commands = [] }) => commands.map(({ name }) => name))]),
+  ...named('tool', Object.keys(TOOLS)),
+  ...rig.context.faces.flatMap(({ name, http }) => named(name, http?.operations ?? [])),
+]
+process.stdout.write(JSON.stringify({ measured, known, routes: rig.routes.map(({ path }) => path) }), () => process.exit(0))

@@ -12,7 +12,13 @@ const faceJson = part => (name, body, more) => ({ ...http(name, body, more), par
 const etcd = (call, body, more) => faceJson('etcd')(`POST /v3/${call}`, body, more)
 const [consul, kubernetes, eureka] = ['consul', 'kubernetes', 'eureka'].map(faceJson)
 const resp = (...words) => ({ part: 'resp', name: words[0], words })
-const query = (kind, fields = {}) => ({ part: 'query', name: kind, method: 'POST', target: '/v1/read', body: { query: { kind, ...fields } } })
+const query = (kind, fields = {}) => ({
+  part: 'query',
+  name: kind,
+  method: 'POST',
+  target: '/v1/read',
+  body: { query: { kind, ...fields } },
+})
 
 const base64 = text => Buffer.from(text).toString('base64')
 const ALL_KEYS = { key: base64('\0'), range_end: base64('\0') }
@@ -26,7 +32,15 @@ const leaseObject = (name, holder) => ({
 })
 const xml = { headers: { accept: 'application/xml' } }
 const eurekaInstance = id => ({
-  instance: { instanceId: id, app: 'GREEDY', hostName: 'h', ipAddr: '10.0.0.1', status: 'UP', port: { $: 80, '@enabled': 'true' }, dataCenterInfo: { name: 'MyOwn' } },
+  instance: {
+    instanceId: id,
+    app: 'GREEDY',
+    hostName: 'h',
+    ipAddr: '10.0.0.1',
+    status: 'UP',
+    port: { $: 80, '@enabled': 'true' },
+    dataCenterInfo: { name: 'MyOwn' },
+  },
 })
 
 /**
@@ -44,7 +58,12 @@ export function operationsFor(ids, copy) {
     { ...http('POST /v1/leases', { holder: 'h', resources: ['shared'], mode: 'shared', ttl: '10m', wait: '1s' }), way: 'a shared waiter' },
     { ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 4 }, ttl: '10m' }), way: 'members of a pool' },
     {
-      ...http('POST /v1/leases', { holder: 'h', pool: { pool: 'gpus', count: 256, match: [{ label: `l${copy}`, test: 'absent' }] }, ttl: '10m', wait: '1s' }),
+      ...http('POST /v1/leases', {
+        holder: 'h',
+        pool: { pool: 'gpus', count: 200, match: [{ label: `l${copy}`, test: 'absent' }] },
+        ttl: '10m',
+        wait: '1s',
+      }),
       way: 'many members of a pool',
     },
     http('POST /v1/leases/renew', { leases: many }),
@@ -53,7 +72,7 @@ export function operationsFor(ids, copy) {
     { ...http('GET /v1/leases/{id}'), target: `/v1/leases/${ids.parent}`, way: 'a parent of many' },
     http('GET /v1/leases'),
     { ...http('GET /v1/leases'), target: '/v1/leases?limit=100000', way: 'all' },
-    { ...http('GET /v1/leases'), target: '/v1/leases?holder=nobody', way: 'none' },
+    { ...http('GET /v1/leases'), target: '/v1/leases?holder=unknown', way: 'none' },
     http('GET /v1/resources'),
     { ...http('GET /v1/resources'), target: '/v1/resources?limit=100000', way: 'all' },
     { ...http('GET /v1/resources/{name}'), target: '/v1/resources/queue' },
@@ -100,7 +119,10 @@ export function operationsFor(ids, copy) {
     { ...http('GET /v1/services/{name}'), target: '/v1/services/big/i1', way: 'one instance' },
     http('GET /v1/discover'),
     http('GET /v1/http_sd'),
-    http('POST /v3/discovery:endpoints', { resource_names: ['big'], type_url: 'type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment' }),
+    http('POST /v3/discovery:endpoints', {
+      resource_names: ['big'],
+      type_url: 'type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment',
+    }),
     // Watching, and the lessor
     { ...http('GET /v1/watch'), target: '/v1/watch?prefix=copy', stream: true },
     { ...http('GET /v1/watch'), target: '/v1/watch?after=1', stream: true, way: 'from the past' },
@@ -139,8 +161,8 @@ export function operationsFor(ids, copy) {
     ...hooks(own, copy),
     ...commands(ids, own, copy),
     ...queries(ids),
-    ...etcdCalls(ids, own, copy),
-    ...consulCalls(own, copy),
+    ...etcdCalls(ids, copy),
+    ...consulCalls(copy),
     ...kubernetesCalls(copy),
     ...eurekaCalls(copy),
   ]
@@ -207,7 +229,7 @@ function queries(ids) {
 
 function commands(ids, own, copy) {
   const lease = ids.owned.at(-100 - copy)
-  const script = "local n = 0 for i = 1, 1000 do n = n + 1 end return redis.call('get', KEYS[1])"
+  const script = "local n = 0 for i = 1, 100 do n = n + 1 end return redis.call('get', KEYS[1])"
   return [
     resp('PING'),
     resp('ECHO', 'x'.repeat(10_000)),
@@ -227,10 +249,10 @@ function commands(ids, own, copy) {
     resp('LEASE.BREAK', `broken/resp/${copy}`),
     resp('LEASE.RECALL', 'queue'),
     resp('LEASE.TRANSFER', lease, 'TO', 'other'),
-    resp('LEASE.CLAIM', lease, 'INCARNATION', '7'),
-    resp('LEASE.PUT', lease, `${own}/put`, 'x'.repeat(1_000)),
+    { ...resp('LEASE.CLAIM', ids.owned.at(-400 - copy), 'INCARNATION', '7'), refused: true },
+    resp('LEASE.PUT', ids.owned.at(-400 - copy), `${own}/put`, 'x'.repeat(1_000)),
     resp('LEASE.DEL', `${own}/put`),
-    resp('LEASE.RELEASE', lease),
+    resp('LEASE.RELEASE', ids.owned.at(-400 - copy)),
     resp('LEASE.FENCE', 'queue', '1'),
     resp('LEASE.WATCH', 'copy'),
     resp('LEASE.UNWATCH'),
@@ -241,7 +263,7 @@ function commands(ids, own, copy) {
     resp('LEASE.SHOW', 'queue'),
     resp('LEASE.LIST', '', 'LIMIT', '100000'),
     resp('LEASE.LEASES', 'PREFIX', '', 'LIMIT', '100000'),
-    resp('LEASE.ENTRIES', ''),
+    resp('LEASE.ENTRIES', '', 'LIMIT', '100000'),
     resp('LEASE.SERVICES'),
     resp('LEASE.HISTORY', 'queue'),
     // Of the Redis face
@@ -265,7 +287,7 @@ function commands(ids, own, copy) {
   ]
 }
 
-function etcdCalls(ids, own, copy) {
+function etcdCalls(ids, copy) {
   const key = base64(`copy/${copy}`)
   const election = { name: base64(`copy/election/${copy}`), lease: String(ids.etcdLease) }
   return [
@@ -312,7 +334,7 @@ function etcdCalls(ids, own, copy) {
   ]
 }
 
-function consulCalls(own, copy) {
+function consulCalls(copy) {
   const to = (call, target, body, more) => ({ ...consul(call, body, more), target })
   const session = '00000000-0000-4000-8000-000000000000'
   const service = { Name: 'greedy', ID: `g${copy}`, Address: '10.0.0.1', Port: 80, Check: { TTL: '600s', CheckID: `c${copy}` } }
@@ -348,6 +370,13 @@ function consulCalls(own, copy) {
     to('GET /v1/agent/health/service/name/{name}', '/v1/agent/health/service/name/big'),
     consul('GET /v1/agent/self'),
     to('PUT /v1/agent/service/deregister/{name}', `/v1/agent/service/deregister/g${copy}`),
+    consul('GET /v1/agent/members'),
+    consul('GET /v1/catalog/nodes'),
+    to('GET /v1/catalog/node/{name}', '/v1/catalog/node/leasehold'),
+    consul('GET /v1/catalog/datacenters'),
+    to('GET /v1/health/node/{name}', '/v1/health/node/leasehold'),
+    consul('GET /v1/status/leader'),
+    consul('GET /v1/status/peers'),
     consul('GET /v1/catalog/services'),
     to('GET /v1/catalog/service/{name}', '/v1/catalog/service/big'),
     to('GET /v1/health/service/{name}', '/v1/health/service/big'),

@@ -1,8 +1,8 @@
 // A built server without sockets over a large state. What it is asked is counted in steps (counted.mjs), and time is counted steps too, as far as the turns of
 // callers are concerned: so slices are as long on every machine.
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { loadFaces } from '../../../dist/face/faces.js'
 import { FACE_NAMES } from '../../../dist/face/face.js'
+import { loadFaces } from '../../../dist/face/faces.js'
 import { hookRoute } from '../../../dist/guard/hook-route.js'
 import { propose } from '../../../dist/lessor/propose.js'
 import { mcpRoute } from '../../../dist/mcp/http-route.js'
@@ -25,6 +25,8 @@ export const KEYS = ['rich', 'poor', 'other', 'neighbour']
 const secretOf = name => `secret-of-${name}`
 /** Turns of the event loop without an answer after which the client of an operation that waits leaves. */
 const QUIET = 12
+/** The status of a client that left before it had an answer. */
+const LEFT = 299
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 const OK = '+OK\r\n'
 
@@ -56,6 +58,12 @@ export class NeighbourRig {
       await propose(lessor, { kind: 'key', name, hash: hashSecret(secretOf(name)), allow })
     }
     const ids = await fillState((asked, key = 0) => propose(lessor, asked, { key }), sizes, 1, 3)
+    const granted = await propose(
+      lessor,
+      { kind: 'acquire', holder: 'neighbour', ttl: 60_000, wants: [{ resource: 'neighbour' }] },
+      { key: 4 },
+    )
+    ids.neighbour = granted.lease
     const guarded = await GuardedLessor.open({ lessor, clock, turns: new CallerTurns(new StepClock()) })
     const closing = new AbortController().signal
     const context = { guarded, clock, limits: DEFAULT_LIMITS, log: SILENT, figures: () => ({}), closing, connections: () => 1, faces }
@@ -90,7 +98,8 @@ export class NeighbourRig {
     let pieces = 0
     let over = false
     const take = async () => {
-      const { status, body: given } = await this.#handler.handle(request)
+      const { status: answeredStatus, body: given } = await this.#handler.handle(request)
+      const status = left.signal.aborted ? LEFT : answeredStatus
       pieces++
       answered()
       let first = typeof given === 'string' ? given : ''
@@ -105,7 +114,7 @@ export class NeighbourRig {
       return { status, text: first }
     }
     const ended = take()
-      .catch(error => ({ status: left.signal.aborted ? 200 : 500, text: String(error?.stack ?? error) }))
+      .catch(error => ({ status: left.signal.aborted ? LEFT : 500, text: String(error?.stack ?? error) }))
       .finally(() => (over = true))
     for (let quiet = 0, seen = 0; !over && quiet < QUIET; quiet++) {
       await nextTurn()
@@ -117,7 +126,7 @@ export class NeighbourRig {
     return ended
   }
 
-  /** Steps were taken in the last turn. Set by whoever watches. */
+  /** Steps were taken in the last turn. Set by the program that counts them. */
   isBusy = false
 
   async #command(words, key, answered) {
@@ -129,8 +138,8 @@ export class NeighbourRig {
       },
       ...{ backlog: 0, pause() {}, resume() {}, end: () => end.closed(), destroy: () => end.closed() },
     }))
-    session.data(words_(['AUTH', secretOf(key)]))
-    const bytes = words_(words)
+    session.data(respCommand(['AUTH', secretOf(key)]))
+    const bytes = respCommand(words)
     for (let at = 0; at < bytes.length; at += 65_536) {
       session.data(bytes.subarray(at, at + 65_536))
       await nextTurn()
@@ -157,7 +166,7 @@ export class NeighbourRig {
 }
 
 /** A RESP command. */
-function words_(words) {
+function respCommand(words) {
   const parts = [`*${words.length}\r\n`]
   for (const word of words) parts.push(`$${Buffer.byteLength(String(word))}\r\n${word}\r\n`)
   return Buffer.from(parts.join(''))
