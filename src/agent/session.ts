@@ -94,7 +94,7 @@ export async function joinSession(log: AgentLog, request: SessionRequest): Promi
   throw taken(request.name)
 }
 
-/** The live session that `joinSession` would share. Undefined: there is none. */
+/** Returns the live session that `joinSession` would share. Undefined: there is none. */
 export async function presentSession(log: AgentLog, request: SessionRequest): Promise<AgentSession | undefined> {
   const known = await sessionOfProcess(log, request)
   if (known !== undefined) return known
@@ -102,7 +102,7 @@ export async function presentSession(log: AgentLog, request: SessionRequest): Pr
   return own === undefined || isOtherProcess(own.process, request.process) ? undefined : own
 }
 
-/** The live sessions of a process, the first one first. Usually there is one. */
+/** Returns the live sessions of a process, the first one first. Usually there is one. */
 export async function sessionsOfProcess(log: AgentLog, process: BoundProcess): Promise<readonly AgentSession[]> {
   if (process.started === '') return []
   const entries = await log.entries(`${processKey(process)}/`, MAX_NAMES_OF_PROCESS)
@@ -136,12 +136,12 @@ async function earliest(log: AgentLog, request: SessionRequest, opened: AgentSes
   return first
 }
 
-/** The name of a process that nobody named. */
+/** Returns the name of a process without a given name. */
 export function defaultName({ pid }: Pick<BoundProcess, 'pid'>): string {
   return `agent-${pid}`
 }
 
-/** Under this are the names of the agents of one process. No agent can have such a name. */
+/** Returns the key under which the agents of one process are found. No agent can have such a name. */
 function processKey({ host, pid, started }: BoundProcess): string {
   const plain = (text: string) => text.replace(/[^\p{L}\p{N}_.-]+/gu, '-')
   return `${AGENTS}/~process/${plain(host) || '-'}/${pid}-${plain(started)}`

@@ -92,20 +92,20 @@ export async function takeFromPool(
   )
 }
 
-type Candidate = Pick<Member, 'member' | 'resource' | 'labels'> & { readonly units?: number }
+type PoolChoice = Pick<Member, 'member' | 'resource' | 'labels'> & { readonly units?: number }
 
 async function membersOf(
   leases: Leases,
   { pool, match = {}, range }: AgentTakeRequest,
   workspace: Workspace | undefined,
-): Promise<readonly Candidate[]> {
+): Promise<readonly PoolChoice[]> {
   const declared = range === undefined ? workspace && declaredPools(workspace).get(pool) : rangeMembers(pool, range)
   if (declared === undefined) return leases.pool(pool, { match }).members()
   return declared.filter(({ labels }) => Object.entries(match).every(([label, value]) => labels[label] === value))
 }
 
 /** A request names a bounded number of resources: a larger pool is tried in parts. */
-async function acquireAny(free: readonly Candidate[], acquire: (wants: readonly Want[]) => Promise<ClaimRecord>): Promise<ClaimRecord> {
+async function acquireAny(free: readonly PoolChoice[], acquire: (wants: readonly Want[]) => Promise<ClaimRecord>): Promise<ClaimRecord> {
   for (let from = 0; ; from += MAX_RESOURCES) {
     const part = free.slice(from, from + MAX_RESOURCES)
     try {
@@ -121,7 +121,7 @@ function declaredHere(workspace: Workspace | undefined): string {
   return pools.length === 0 ? '' : `. This repository declares: ${pools.join(', ')}`
 }
 
-function describe(member: Candidate | undefined, resource: string, token: number, pool: string): TakenMember {
+function describe(member: PoolChoice | undefined, resource: string, token: number, pool: string): TakenMember {
   return { member: member?.member ?? resource.slice(pool.length + 1), resource, token, labels: member?.labels ?? {} }
 }
 

@@ -43,7 +43,7 @@ export interface GuardedPath {
   readonly resource: string
   /** The prefix of its repository. */
   readonly prefix: string
-  /** The folder of git of its worktree; left out if nobody has looked. */
+  /** The folder of git of its worktree; left out if no file was looked at. */
   readonly gitDir?: string
 }
 
