@@ -84,7 +84,7 @@ function bareMap(forSeconds) {
   )
 }
 
-/** The rules alone: no log, no promise, no timer, and nobody who watches. */
+/** The rules alone: no log, no promise, no timer, and no watch. */
 function bareKernel(forSeconds) {
   const state = createState(Date.now())
   const effects = { events: [], timer() {} }

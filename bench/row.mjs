@@ -58,7 +58,7 @@ function cpuOf(rounds) {
   return rounds.length === 0 || !rounds.every(Number.isFinite) ? {} : { cpu: median(rounds) }
 }
 
-/** How much processor time both take, divided so that it is compared with what is wanted of the ratio: more is better for rates, less for times. */
+/** Divides the processor time of both so that it is compared with what is wanted of the ratio: more is better for rates, less for times. */
 function cpuRatioOf({ cpu: ours }, { cpu: theirs }, want) {
   if (ours === undefined || theirs === undefined || ours === 0 || theirs === 0) return undefined
   return want?.atMost === undefined ? theirs / ours : ours / theirs

@@ -40,11 +40,7 @@ export interface Lessor extends AsyncDisposable {
    * The command is handed over: the caller must not change it afterwards. Never throws. `propose` (src/lessor/propose.ts) is the same with a promise.
    */
   submit(command: Command, options: ProposeOptions, completion: Completion): void
-
-  /**
-   * Replicas only: renews a lease for `key` at once if nothing has to be written for it, and returns its term. Undefined: `submit` the renewal instead, which
-   * checks and answers everything else.
-   */
+  /** Replicas only: renews a lease for `key` and returns its term, if nothing has to be written for that. Undefined: `submit` the renewal instead. */
   renewAtOnce?(lease: number, key: number): number | undefined
 
   /**

@@ -4,8 +4,9 @@
  */
 import { createHash } from 'node:crypto'
 import type { Event, EventType } from '../kernel/event.ts'
+import { OWN_INCARNATION } from '../kernel/state/lease-state.ts'
 import { findLease } from '../kernel/state/leases.ts'
-import type { Holder, State } from '../kernel/state.ts'
+import type { State } from '../kernel/state.ts'
 import type { Waker } from '../store.ts'
 
 /** What others can do to a lease. Its end by a timer is not among them: its holder's own clocks notice that first. */
@@ -29,7 +30,7 @@ export class Wakes {
   listenFor(state: State, id: number): void {
     const lease = findLease(state, id)
     if (lease === undefined || this.#own.size >= MAX_NAMES) return
-    const name = nameOf(lease.holder)
+    const name = nameOf(lease.holder.name, lease.incarnation)
     if (this.#own.has(name)) return
     this.#own.add(name)
     this.#waker()?.listen(name, this.#woken)
@@ -40,8 +41,7 @@ export class Wakes {
     let names: Set<string> | undefined
     for (const { type, lease: id, holder: by } of events) {
       if (!TELLING.has(type)) continue
-      const holder = findLease(state, id)?.holder ?? (by === undefined ? undefined : state.holders.get(by))
-      const name = holder && nameOf(holder)
+      const name = processOf(state, id, by)
       if (name === undefined || this.#own.has(name)) continue
       names ??= new Set()
       names.add(name)
@@ -50,7 +50,15 @@ export class Wakes {
   }
 }
 
+/** The process that has the lease, or had it: then the holder's name tells. */
+function processOf(state: State, id: number, by: string | undefined): string | undefined {
+  const lease = findLease(state, id)
+  if (lease !== undefined) return nameOf(lease.holder.name, lease.incarnation)
+  const holder = by === undefined ? undefined : state.holders.get(by)
+  return holder && nameOf(holder.name, holder.process === OWN_INCARNATION ? id : holder.process)
+}
+
 /** Letters and digits only: it becomes part of the name of a channel. */
-function nameOf({ name, incarnation }: Pick<Holder, 'name' | 'incarnation'>): string {
+function nameOf(name: string, incarnation: number): string {
   return createHash('sha256').update(`${name}\n${incarnation}`).digest('hex').slice(0, 16)
 }

@@ -1,9 +1,33 @@
 /**
- * A lease and a resource of the state. There may be a million of each. What most of them would keep in small objects of their own is therefore kept in place:
- * the countdown of a term, an incarnation that is the id of the lease, and the list of an only grant.
+ * Leases, resources and pools of the state, which refer to each other.
+ *
+ * There may be a million leases and resources. What most of them would keep in small objects of their own is therefore kept in place: the countdown of a term,
+ * an incarnation that is the id of the lease, and the list of an only grant.
  */
-import type { Holder, LeaseExtras, PoolMember, Status } from '../state.ts'
-import { FIRST_TERM } from '../state.ts'
+import type { Attachment, PoolCondition, Want } from '../command.ts'
+import type { AccountTable } from './account-table.ts'
+
+/** The longest first term of a lease, until its first renewal. A holder that never received its grant must not block a resource for a day. */
+export const FIRST_TERM = 30_000
+
+export const WAITING = 0
+export const LIVE = 1
+/** The ttl has run out and the grace period has not: the grants are kept, and a renewal makes the lease live again. */
+export const SUSPECT = 2
+/** The lease has ended, but its holder may not know yet: its units stay taken until the holder releases them or the term runs out. */
+export const FROZEN = 3
+export type Status = typeof WAITING | typeof LIVE | typeof SUSPECT | typeof FROZEN
+
+/** The timer slots of a lease. TERM is the ttl, the grace period, the freeze or the lock-delay: only one of them runs at a time. */
+export const TERM = 0
+export const CAP = 1
+export const HOLD = 2
+/** The first of several slots: a second, shorter break runs beside the first, and the earlier one ends the lease. */
+export const BREAK = 3
+/** Of leases that hold members of a pool: the notice of a preemption. Breaks of such a lease have one slot less. */
+export const PREEMPT = 7
+export const SLOTS = 8
+export type Slot = 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7
 
 /** The incarnation in the holder of a lease that was acquired without one: then each lease is its own. */
 export const OWN_INCARNATION = 0
@@ -137,4 +161,166 @@ export class Resource {
   get grants(): readonly Grant[] {
     return Array.isArray(this.held) ? this.held : [this.held]
   }
+}
+
+export interface Holder {
+  readonly name: string
+  /** The incarnation, or OWN_INCARNATION: then that of each lease is its id. Read `LeaseState.incarnation` instead. */
+  readonly process: number
+  leases: number
+}
+
+export interface Timer {
+  readonly duration: number
+  readonly epoch: number
+  readonly run: number
+  aged: number
+}
+
+/** The fields that most leases do not need. They are allocated on first use. */
+export interface LeaseExtras {
+  wants: readonly Required<Want>[]
+  any: number
+  rank: number
+  priority: number
+  holding: readonly number[]
+  /** Derived. Resources whose queues pass this waiter over, because it wants more than their capacity. See rule/queue.ts. */
+  passed: ReadonlySet<string> | undefined
+  /** Of a lease that was passed on and has not been granted yet: what it gets with the grant. */
+  passedOn: { readonly rank: number; readonly since: number } | undefined
+  parent: LeaseState | undefined
+  /** The lease came by a transfer, and no request of its process asked for it: its key need not be allowed to acquire the resources. */
+  handed: boolean
+  /** The lease was transferred to a holder name, and no process of that name has claimed it yet. */
+  open: boolean
+  children: Set<LeaseState> | undefined
+  entries: Set<string> | undefined
+  /** Of a waiter: the entries to attach with the grant. */
+  pending: readonly Attachment[]
+  /** Derived: the bytes of the keys and values of its entries, and how many leases end with it. */
+  bytes: number
+  descendants: number
+  labels: readonly (readonly [string, string])[]
+  grace: number
+  maxLife: number
+  recalled: boolean
+  cause: string
+  by: string
+  /** CAP, HOLD and the BREAKs. `started` numbers their epochs, so a timer that is cancelled and started again has a new epoch. */
+  timers: (Timer | undefined)[] | undefined
+  started: number
+  /** For how many ms the lapse has been postponed since the last renewal. Registrations only: see rule/service.ts. */
+  slowed: number
+  /** What it asked a pool for, while it waits for members and while it holds them. */
+  pool: PoolClaim | undefined
+}
+
+/** A request of a pool, with the defaults filled in. 0 and empty texts stand for what was left out. */
+export interface PoolClaim {
+  readonly pool: string
+  /** Members; 0 where `total` counts instead. */
+  readonly count: number
+  /** Units of each member; 0: all units of the member. */
+  readonly units: number
+  readonly total: number
+  readonly match: readonly PoolCondition[]
+  readonly near: string
+  readonly account: string
+  readonly expect: number
+  readonly preemptible: boolean
+  /** Log time at which the window of a reservation begins. */
+  readonly from: number
+  /** Log time of the grant; 0 while it waits. */
+  start: number
+  /** It overtook a waiter, and makes room as soon as that waiter could be served instead. */
+  yields: boolean
+  /** It is beyond the quota of its account, and makes room for a waiter within its own. */
+  borrows: boolean
+  /** The lease was passed on, and with it the advance on the usage of its account: nothing is given back for this one. */
+  passedOn: boolean
+  /** The waiter that it is being preempted for; 0: none. */
+  notice: number
+  /** Derived, of a waiter. */
+  shape: PoolShape | undefined
+}
+
+/** An entry `pool/NAME/MEMBER`: the resource `NAME/MEMBER` is given out to those that ask the pool NAME. */
+export interface PoolMember {
+  readonly pool: PoolState
+  readonly name: string
+  readonly resource: string
+  /** Carries labels and units, and belongs to the lease that offers the member. */
+  entry: Attached
+  labels: ReadonlyMap<string, string>
+  /** As its entry says. */
+  units: number
+  /** The units in force: a policy for its resource may say something else. */
+  capacity: number
+  /** Units that the pool may give now, as it is listed in `PoolState.free`; 0: it is not listed. */
+  room: number
+}
+
+/** The usage of a pool by one user or team. */
+export interface PoolAccount {
+  readonly name: string
+  /** Unit-milliseconds at log time `at`, decaying. */
+  usage: number
+  at: number
+  /** Derived: units that its leases hold, and leases that hold members. */
+  held: number
+  leases: number
+  /** Derived: its waiters, in the order of the queue. */
+  readonly waiting: LeaseState[]
+}
+
+/** What a waiter needs, apart from who it is. Waiters with equal needs share one. */
+export interface PoolShape {
+  readonly key: string
+  /** How many waiters have it. */
+  waiters: number
+  /** True if all members together could serve it, judged at this version of the pool. */
+  possible: boolean
+  version: number
+  /** The units of the largest member that matches, at the version `measured` of the pool. */
+  largest: number
+  measured: number
+  /** The turn of service in which it was found not to fit. Until a member is freed it will not fit either. */
+  failed: number
+  /** It did not fit for waiters that stay until so many windows of reservations have begun, nor for those that stay longer. */
+  failedBefore: number
+}
+
+/** Everything here is derived from entries, leases and policies, except the usage of accounts. */
+export interface PoolState {
+  readonly name: string
+  readonly members: Map<string, PoolMember>
+  /** The members with room, by room, then by name. */
+  readonly free: PoolMember[]
+  /** The waiters by rank, then by id. */
+  readonly queue: LeaseState[]
+  /** The leases that hold members by a request of the pool. In no particular order: a rule that chooses among them must sort them. */
+  readonly holders: Set<LeaseState>
+  /** Those of them that were told that they will be preempted. */
+  readonly noticed: Set<LeaseState>
+  /** The waiters whose window has not begun yet, also in `queue`. In no particular order. */
+  readonly reserved: Set<LeaseState>
+  readonly accounts: AccountTable<PoolAccount>
+  readonly shapes: Map<string, PoolShape>
+  /** Changes when members come, go or change. */
+  version: number
+  /** Numbers the turns of service. */
+  turn: number
+  /** True if it is listed in `State.freedPools`. */
+  freed: boolean
+}
+
+export interface Attached {
+  readonly key: string
+  value: string
+  lease: LeaseState
+  revision: number
+  generation: number
+  /** The revision that made the entry, and how often it has been written since. */
+  created: number
+  version: number
 }
