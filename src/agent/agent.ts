@@ -402,7 +402,7 @@ interface AgentParts {
   readonly book: ClaimBook
 }
 
-/** What another conversation claimed stays. A claim of the agent as a whole stays while another conversation is in a turn: it may be that one's. */
+/** Returns the claims that end. What another conversation claimed stays. A claim of the agent as a whole stays while another conversation is in a turn: it may be that one's. */
 function endsWith({ conversation, everything = false }: TurnEnd, claims: readonly ClaimRecord[]): readonly ClaimRecord[] {
   const isOther = (claim: ClaimRecord) => conversation !== undefined && claim.conversation !== '' && claim.conversation !== conversation
   const isShared = claims.some(isOther)

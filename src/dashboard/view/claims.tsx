@@ -58,7 +58,7 @@ export function Claims(): VNode {
   )
 }
 
-/** The agents of each repository, by the paths that they claim; an agent without any, and one of several repositories, comes under the first. */
+/** Groups the agents by repository, by the paths that they claim; an agent without any, and one of several repositories, comes under the first. */
 export function byRepository<S extends { readonly lease: number; readonly holder: string }>(
   sessions: readonly S[],
   rows: readonly Pick<ShownLease, 'parent' | 'resources' | 'wants'>[],
@@ -83,7 +83,7 @@ const FINISHED_SHOWN = 60_000
 /** When each agent was last seen, and those that have gone since. */
 const lastSeen = new Map<string, { at: number; present: boolean }>()
 
-/** Agents that have ended within the last minute. */
+/** Returns the agents that have ended within the last minute. */
 export function finishedAgents(present: readonly string[], now: number): readonly string[] {
   for (const seen of lastSeen.values()) seen.present = false
   for (const holder of present) lastSeen.set(holder, { at: now, present: true })
@@ -105,7 +105,7 @@ function Finished({ sessions }: { readonly sessions: readonly LeaseAnswer[] }): 
   )
 }
 
-/** What the agent was last denied, and why. */
+/** Shows what the agent was last denied, and why. */
 function Denied({ session: { entries, holder } }: { readonly session: LeaseAnswer }): VNode | null {
   const denial = entryOf(entries, `agents/${holder}/~denied`) as { readonly at?: unknown; readonly reason?: unknown } | undefined
   if (typeof denial?.at !== 'number' || typeof denial.reason !== 'string') return null
