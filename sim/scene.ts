@@ -91,7 +91,6 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     this.dice = world.dice
     this.profile = profile
     this.nextBuild = next
-    // The referee applies the rules of the newest build.
     this.referee = new Referee(world, next === undefined ? {} : { apply: next.applyBatch })
     this.applicationWorld = new ApplicationWorld(world)
     const engine = world.machine('engine', this.randomRate())
@@ -126,7 +125,9 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
 
   calm(): () => void {
     this.isCalm = true
-    return () => void (this.isCalm = false)
+    return () => {
+      this.isCalm = false
+    }
   }
 
   randomRate(): number {
@@ -140,7 +141,6 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
       const owned = alone || (this.profile === 'moving' && i !== 1)
       this.hosts.push(new Host(this.site, this.world.machine(`host${i}`, this.randomRate()), owned))
     }
-    // Loaded only here: other profiles need no server.
     if (this.profile === 'resp' || this.profile === 'http')
       this.remote = new (await import('./remote.ts')).RemoteAccess(this.profile, this.site, this.hosts)
     if (this.profile === 'owned') this.referee.terms.server = this.hosts[0]
