@@ -37,7 +37,7 @@ function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly s
       },
       named(after, each) {
         for (; kept < world.events.length; kept++) recent.push([world.events[kept]!])
-        const filter = ({ lease, key }: { readonly lease: number; readonly key?: string }) => {
+        const filter = ({ lease, key }: { readonly lease: number; readonly key?: string | undefined }) => {
           each(lease, key)
           return false
         }
