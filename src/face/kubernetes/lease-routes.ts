@@ -54,10 +54,10 @@ export interface LeaseTarget {
   readonly name: string | undefined
 }
 
-type LeaseAnswer = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
+type LeaseOperation = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
 
 /** What is answered for all namespaces, for the Leases of one, and for one Lease, by method. `WATCH` is a GET with `watch`. */
-const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, LeaseAnswer>> } = {
+const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, LeaseOperation>> } = {
   all: {
     GET: routes => routes.list(undefined),
     WATCH: (routes, target) => routes.watch(target),
