@@ -23,7 +23,14 @@ interface Snippet {
 }
 
 const recipes = readdirSync(join(root, 'docs/recipes')).filter(name => name.endsWith('.md'))
-const pages = ['README.md', 'docs/quick-start.md', 'docs/library.md', 'docs/short-lived.md', 'docs/testing.md', ...recipes.map(name => `docs/recipes/${name}`)]
+const pages = [
+  'README.md',
+  'docs/quick-start.md',
+  'docs/library.md',
+  'docs/short-lived.md',
+  'docs/testing.md',
+  ...recipes.map(name => `docs/recipes/${name}`),
+]
 
 function snippetsOf(page: string): Snippet[] {
   const text = readFileSync(join(root, page), 'utf8')
