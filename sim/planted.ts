@@ -247,7 +247,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a long grant does not begin with a short ttl',
-    file: 'src/kernel/state.js',
+    file: 'src/kernel/state/lease-state.js',
     find: 'const FIRST_TERM = 30_000',
     put: 'const FIRST_TERM = 30_000_000',
     expected: ['S5'],

@@ -110,7 +110,7 @@ interface CallOptions<T> {
 /** A store that reaches its engine over the simulated network. */
 export class WiredStore implements Store {
   readonly profile: Profile
-  /** What it tells never arrives. */
+  /** Its messages never arrive. */
   readonly waker = { listen() {}, wake() {} }
   readonly #log: WatchedLog
   readonly #wire: Wire

@@ -22,7 +22,7 @@ import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { ApiKeyView } from './lessor/key-view.ts'
 import type { ListPart } from './lessor/list-part.ts'
-import type { BackupOptions, ReadOptions } from './lessor/read-options.ts'
+import type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
@@ -104,20 +104,7 @@ export interface Completion {
   fail(error: unknown): void
 }
 
-export type { BackupOptions, ReadOptions } from './lessor/read-options.ts'
-
-export interface WatchOptions {
-  /** Delivers all events after this revision, without a gap. @default the present revision, as far as this process has read the log: up to a minute ago if it only holds leases */
-  readonly after?: number
-  /** Delivers only events of these types, and `resync`. @default all types */
-  readonly types?: readonly EventType[]
-  /** May deliver the events of several revisions together. For watchers of everything, which have nothing to do for each revision. @default false */
-  readonly grouped?: boolean
-  /** Events may come late: a process that opened a shared store itself, and only holds leases, need not follow the log for this watch. @default false */
-  readonly lazy?: boolean
-  /** Ends the watch. */
-  readonly signal: AbortSignal
-}
+export type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
 
 /** Restricts a list. Which items are left out when there are more than `limit` is not guaranteed. */
 export interface Listing {

@@ -55,7 +55,7 @@ function stage(folder) {
   const api = apiPages()
   for (const [path, text] of api) {
     mkdirSync(dirname(join(folder, path)), { recursive: true })
-    writeFileSync(join(folder, path), text.replaceAll('README.md', 'index.md'))
+    writeFileSync(join(folder, path), text.replaceAll('../../README.md', '../../contents.md').replaceAll('README.md', 'index.md'))
   }
   mkdirSync(join(folder, '.vitepress'), { recursive: true })
   const { version, repository } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))

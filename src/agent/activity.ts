@@ -80,7 +80,7 @@ export function readMark(value: string | undefined): ActivityMark | undefined {
   }
 }
 
-/** What an agent was last denied, and why: an entry on its session, for people who look on. */
+/** The last denial of an agent, with the reason, is an entry on its session, for people who look on. */
 export interface Denial {
   /** Wall time in ms, for display only. */
   readonly at: number

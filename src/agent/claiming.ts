@@ -8,7 +8,7 @@ import type { AgentLog } from './log.ts'
 import type { ClaimNames } from './names.ts'
 import { blockers } from './neighbours.ts'
 
-/** What a claim says besides its names. */
+/** A claim says this besides its names. */
 export interface ClaimTerms {
   readonly purpose: string
   /** In ms; 0: unknown. */

@@ -19,7 +19,7 @@ export interface Diagnosis {
   readonly services: readonly ServiceView[]
   readonly histories: readonly { readonly resource: string; readonly past: readonly PastGrant[] }[]
   readonly measured: PlaceMeasurement
-  /** How many processes use the store directly, and how many it carries. Undefined: not known. */
+  /** The number of processes that use the store directly, and the number that it carries. Undefined: not known. */
   readonly users?: { readonly count: number; readonly capacity: number } | undefined
   /** The wall clock of this machine, in ms. */
   readonly wall: number

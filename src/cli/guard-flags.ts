@@ -1,4 +1,4 @@
-/** What both ways of the guard share: the fast one (guard-fast.ts) and the whole one (guard-process.ts). Light, since it is loaded for every edit. */
+/** The options that both forms of the guard share: the fast one (guard-fast.ts) and the whole one (guard-process.ts). It is loaded for every edit, so it imports little. */
 import { readFileSync } from 'node:fs'
 import type { GuardDecision } from '../guard/hook-answer.ts'
 import { HOSTS, type HookHost, type HookKind } from '../guard/hook-event.ts'

@@ -14,7 +14,7 @@ import { type AgentProcess, hostProcess } from '../guard/host-process.ts'
 import { recordedTokens, recordTokens } from '../guard/token-file.ts'
 import { type GuardFlags, notGuarded, readInput, say, serverOf, undecided } from './guard-flags.ts'
 
-/** What git prints at most. */
+/** The output of git is read up to this length. */
 const MAX_OUTPUT_BYTES = 32 << 20
 /** The longest wait for the server. Hosts end a hook after some seconds, and then nothing would be said. */
 const TIMEOUT = 4_000

@@ -1,5 +1,5 @@
 /**
- * How a server on a shared store and a client that found it there recognize each other.
+ * A server on a shared store and a client that found it there recognize each other by this protocol.
  *
  * The server announces its addresses in the store, with a secret that it draws at each start. A client writes a challenge of its own beside it, and names the challenge
  * to the server (`HELLO … BESIDE name proof`). Its proof shows that it has read the announcement; that the challenge is there shows that it may write to the
@@ -14,13 +14,13 @@ import type { Clock } from '../clock.ts'
 /** A server is announced for this long, in ms, and announces itself again this often. */
 export const ANNOUNCED_FOR = 30_000
 export const ANNOUNCE_AGAIN = 10_000
-/** How long a challenge stays in the store, in ms. */
+/** A challenge stays in the store for this long, in ms. */
 export const CHALLENGE_FOR = 30_000
 
 export const SERVERS = 'server/'
 export const CHALLENGES = 'challenge/'
 
-/** What a server announces. */
+/** A server announces this. */
 export interface AnnouncedServer {
   readonly secret: string
   readonly addresses: readonly AnnouncedEndpoint[]

@@ -20,7 +20,7 @@ import {
 } from './beside-protocol.ts'
 import { schemeOf } from './url.ts'
 
-/** How long to look for a server before the store is opened, in ms. */
+/** Look for a server for this long before the store is opened, in ms. */
 const CONNECT_TIMEOUT = 3_000
 
 /** A client of a server that has announced itself in the store at `url`. Undefined if there is none, or none that answers and proves that it uses this store. */

@@ -1,5 +1,5 @@
 /**
- * How many processes use a store directly, for operators: a process that has used one for some minutes announces itself there, once in ten minutes. What a process
+ * Counts the processes that use a store directly, for operators: a process that has used one for some minutes announces itself there, once in ten minutes. What a process
  * costs the others grows with their number, so it warns when there are more than the store carries well (docs/operate/capacity.md).
  */
 import type { Clock } from '../clock.ts'
@@ -15,7 +15,7 @@ const AGAIN = 600_000
 /** One announcement may fail. */
 const COUNTED_FOR = 2 * AGAIN + FIRST
 
-/** How many processes each store carries directly, by the name of the store. Beyond it, servers in front cost less. */
+/** The number of processes that each store carries directly, by the name of the store. Beyond it, servers in front cost less. */
 export const CAPACITY: Readonly<Record<string, number>> = { file: 16, postgres: 24, redis: 50, etcd: 30 }
 
 /** The number of processes that use the store at `url` directly, servers included. Undefined: it is not known. */

@@ -32,7 +32,7 @@ export function redactedUrl(url: string): string {
   return `${scheme}${shown}${rest}`.replace(/([?&](?:password|passwd|pwd)=)[^&]*/gi, '$1…')
 }
 
-/** How to use a store: by itself, or through a server that has announced itself in it. */
+/** A store is used by itself, or through a server that has announced itself in it. */
 export type Via = 'server' | undefined
 
 /** Takes `via=server` out of the URL of a store. */

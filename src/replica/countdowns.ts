@@ -10,7 +10,7 @@ import { type LeaseState, QUIET, SLOTS, type Slot, type State, TERM, type Timer 
 import { TimerWheel } from './timer-wheel.ts'
 
 /**
- * What is counted of a timer. That of a TERM is kept in its lease: a renewal should touch as little memory as possible.
+ * The countdown of a timer. That of a TERM is kept in its lease: a renewal should touch as little memory as possible.
  *
  * - `counted`: the epoch of the timer that is counted; 0: none.
  * - `zero`: when the timer began to run, on the timekeeper's time. Within an epoch it only moves back. Whole milliseconds, rounded to the late side: a small

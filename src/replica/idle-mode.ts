@@ -11,7 +11,7 @@ import type { Log } from './log.ts'
 import type { LogTicker } from './log-ticker.ts'
 import type { Timekeeper } from './timekeeper.ts'
 
-/** How long the log is followed after the last need for it, so that one need after another costs no change. */
+/** Follow the log for this long after the last need for it, so that one need after another costs no change. */
 const LINGER = 1_000
 /** Reads that nothing causes come up to a tenth earlier, so that processes do not read together for ever. */
 const EARLIER = 0.1

@@ -70,7 +70,7 @@ export interface ReplicaOptions {
   readonly readEvery?: number
 }
 
-/** How long a renewal waits, in ms, for the read before it. */
+/** A renewal waits this long, in ms, for the read before it. */
 const READ_FIRST = 250
 
 export class Replica implements Lessor {
@@ -113,10 +113,7 @@ export class Replica implements Lessor {
     log.connect({
       ...{ timekeeper: this.#timekeeper, rewinds: this.#rewinds, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter },
       idleMode: this.#idleMode,
-      wakes: new Wakes(
-        () => store.waker,
-        () => void this.#idleMode.read().catch(() => {}),
-      ),
+      wakes: new Wakes(store, () => void this.#idleMode.read().catch(() => {})),
     })
     lifetime.signal.addEventListener('abort', () => this.#stop(), { once: true })
   }
@@ -232,8 +229,7 @@ export class Replica implements Lessor {
       if (wrong !== undefined) completion.settle(refuseFlaw(state, wrong))
       else if (command.kind === 'renew' && op === undefined && this.#log.owned && mayStayInMemory(state, command))
         this.#renewInMemory(command.leases, key, completion)
-      else if (command.kind === 'revoke' && isDivided(command))
-        complete(completion, this.#revokeInPages(command, { key, ...(op && { op }) }, signal))
+      else if (command.kind === 'revoke' && isDivided(command)) complete(completion, this.#revokeInPages(command, { key, op }, signal))
       else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
       else {
         if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease, key)
@@ -278,16 +274,12 @@ export class Replica implements Lessor {
     return lease.ttl
   }
 
-  /** What this replica has read may be old. */
+  /** Reads to the end of the log first, since what an idle replica has read may be old. */
   async #readIfIdle(signal?: AbortSignal): Promise<void> {
     if (this.#idleMode.isIdle) await unlessAborted(this.#outbox.readToEnd(), signal)
   }
 
-  async #revokeInPages(
-    command: Revoke,
-    { key, op }: { readonly key: number; readonly op?: Operation },
-    signal?: AbortSignal,
-  ): Promise<Outcome> {
+  async #revokeInPages(command: Revoke, { key, op }: Required<Omit<Proposal, 'command'>>, signal?: AbortSignal): Promise<Outcome> {
     await this.#readIfIdle(signal)
     return revokeInPages({ clock: this.#clock, log: this.#log, outbox: this.#outbox }, { command, key, ...(op && { op }) }, signal)
   }

@@ -7,22 +7,22 @@ import type { Event, EventType } from '../kernel/event.ts'
 import { OWN_INCARNATION } from '../kernel/state/lease-state.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import type { State } from '../kernel/state.ts'
-import type { Waker } from '../store.ts'
+import type { Store } from '../store.ts'
 
-/** What others can do to a lease. Its end by a timer is not among them: its holder's own clocks notice that first. */
+/** The process of a lease is told of these events. The end by a timer is not among them: the holder's own clocks notice that first. */
 const TELLING: ReadonlySet<EventType> = new Set(['revoked', 'transferred', 'recalled'])
 /** A process has one holder, and one incarnation, or a few. */
 const MAX_NAMES = 64
 
 export class Wakes {
-  readonly #waker: () => Waker | undefined
+  readonly #store: Pick<Store, 'waker'>
   readonly #woken: () => void
   /** The names of this process. */
   readonly #own = new Set<string>()
 
   /** `woken` is called when another process has done something to a lease of this one. */
-  constructor(waker: () => Waker | undefined, woken: () => void) {
-    this.#waker = waker
+  constructor(store: Pick<Store, 'waker'>, woken: () => void) {
+    this.#store = store
     this.#woken = woken
   }
 
@@ -33,7 +33,7 @@ export class Wakes {
     const name = nameOf(lease.holder.name, lease.incarnation)
     if (this.#own.has(name)) return
     this.#own.add(name)
-    this.#waker()?.listen(name, this.#woken)
+    this.#store.waker?.listen(name, this.#woken)
   }
 
   /** A record of this replica has caused these events. */
@@ -46,7 +46,7 @@ export class Wakes {
       names ??= new Set()
       names.add(name)
     }
-    if (names !== undefined) this.#waker()?.wake([...names])
+    if (names !== undefined) this.#store.waker?.wake([...names])
   }
 }
 

@@ -8,7 +8,7 @@ export function fitsOnePiece(items: readonly unknown[]): boolean {
 }
 
 export interface JsonPieces<T> {
-  /** What is written of an item. */
+  /** Returns the value that is written for an item. */
   readonly shown: (item: T) => unknown
   /** Resolves when the next piece may be made. */
   readonly turn: () => Promise<void> | undefined

@@ -37,7 +37,7 @@ export class MemoryLog {
   #owner: MemoryStore | undefined
   readonly #users = new Set<MemoryStore>()
   readonly #wakeups = new Wakeups()
-  /** What to call when a process is told something, by the name that it listens to. */
+  /** The functions to call when a process is told something, by the name that it listens to. */
   readonly #woken = new Map<string, Map<MemoryStore, () => void>>()
 
   constructor({ clock = systemClock }: { readonly clock?: Clock } = {}) {

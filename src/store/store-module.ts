@@ -29,7 +29,7 @@ export interface StoreModule {
   /** The store that `url` names, not opened yet. Throws `INVALID` for a URL or an option that it does not know. */
   fromUrl(url: string, options: FromUrlOptions): Promise<Store>
 
-  /** What processes announce beside the log that `url` names. Absent: no other process can open it. */
+  /** Opens the announcements of processes beside the log that `url` names. Absent: no other process can open it. */
   announcements?(url: string, clock: Clock): Promise<Announcements>
 
   /** Fresh logs on the engine at `url`, and the faults that `certify` causes there. Absent: there is nothing outside this process to certify. */

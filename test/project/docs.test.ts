@@ -113,7 +113,7 @@ describe('docs/guarantees.md', () => {
     ['renewals in one command | 256 · 10,000', 'src/kernel/command.ts', /MAX_RESOURCES = 256\b/],
     ['renewals in one command | 256 · 10,000', 'src/kernel/rule/renew.ts', /MAX_RENEWALS = 10_000\b/],
     ['512 · 16,384 bytes', 'src/kernel/name.ts', /NAME_BYTES = 512\n[^\n]*\nexport const VALUE_BYTES = 16_384\n/],
-    ['first term | 30 s', 'src/kernel/state.ts', /FIRST_TERM = 30_000\b/],
+    ['first term | 30 s', 'src/kernel/state/lease-state.ts', /FIRST_TERM = 30_000\b/],
     ['more than 100 ms late', 'src/replica/stall-clock.ts', /STALL = 100\b/],
     ['chains beyond 256 waiters', 'src/kernel/rule/deadlock.ts', /LONGEST = 256\b/],
     ['`timeout` (30 s, replica) or 10 s', 'src/replica/replica.ts', /timeout = 30_000\b/],

@@ -19,7 +19,7 @@ export interface BesideServer extends AsyncDisposable {
 }
 
 export interface BesideServerOptions {
-  /** What it announces, in place of where it listens. */
+  /** The server announces these endpoints in place of those on which it listens. */
   readonly announced?: readonly AnnouncedEndpoint[]
   readonly tls?: TlsFiles
 }

@@ -45,7 +45,7 @@ export function explain(program: Command): void {
 const MAX_LABELLED = 8
 
 /** The labels of the leases that hold the resource, by lease. A lease that has ended meanwhile, or that may not be read, has none. */
-async function labelsOf(lessor: Lessor, grants: readonly GrantView[], atLeast: number): Promise<Labels> {
+async function labelsOf(lessor: Lessor, grants: readonly GrantView[], atLeast: number): Promise<LabelsByLease> {
   const found = new Map<number, LeaseView['labels']>()
   for (const { lease } of grants.slice(0, MAX_LABELLED)) {
     const { value } = await lessor.read({ kind: 'lease', lease }, { atLeast }).catch(withoutAnswer)
@@ -59,7 +59,7 @@ function withoutAnswer(error: unknown): { readonly value?: undefined } {
   throw error
 }
 
-type Labels = ReadonlyMap<number, LeaseView['labels']>
+type LabelsByLease = ReadonlyMap<number, LeaseView['labels']>
 
 export interface ExplainedFacts {
   readonly resource: ResourceView
@@ -67,7 +67,7 @@ export interface ExplainedFacts {
   readonly history: readonly PastGrant[]
   readonly policies: View<'policies'>['value']
   /** Of the leases that hold it, by lease. */
-  readonly labels?: Labels
+  readonly labels?: LabelsByLease
   readonly now: number
 }
 

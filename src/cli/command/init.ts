@@ -113,7 +113,7 @@ function parsePort(text: string): number {
   throw usageError(`--port must be from 1 to 65535, not ${text}`, 'Choose a free port, such as 7420.')
 }
 
-/** How this program is started: in a command line, and as a list. */
+/** The command that starts this program: as text, and as a list. */
 interface Starting {
   readonly guard: string
   readonly mcp: readonly string[]

@@ -56,7 +56,7 @@ export interface LeaseTarget {
 
 type LeaseOperation = (routes: LeaseRoutes, target: LeaseTarget & ObjectName) => Promise<HttpFaceResponse>
 
-/** What is answered for all namespaces, for the Leases of one, and for one Lease, by method. `WATCH` is a GET with `watch`. */
+/** The handlers for all namespaces, for the Leases of one, and for one Lease, by method. `WATCH` is a GET with `watch`. */
 const ANSWERS: { readonly [Of in 'all' | 'namespace' | 'object']: Readonly<Record<string, LeaseOperation>> } = {
   all: {
     GET: routes => routes.list(undefined),

@@ -71,7 +71,7 @@ export function withoutGrant(held: HeldGrants, place: number): HeldGrants {
   return held.length === 1 ? held[0]! : held
 }
 
-/** What a timekeeper keeps in a lease about its term. It belongs to one replica and is not part of the state. */
+/** A timekeeper keeps this in a lease about its term. It belongs to one replica and is not part of the state. */
 export interface TermCountdown {
   /** See replica/timer-wheel.ts. */
   bucket: CountdownBucket | undefined
@@ -101,7 +101,7 @@ export class LeaseState implements TermCountdown {
   confirmed = false
   /** The run of the log in which this epoch began. */
   run: number
-  /** How many ms TERM had run before the present run began, or when a mark was written. */
+  /** The time in ms that TERM had run before the present run began, or when a mark was written. */
   aged = 0
   ttl: number
   key: number
@@ -211,7 +211,7 @@ export interface LeaseExtras {
   started: number
   /** For how many ms the lapse has been postponed since the last renewal. Registrations only: see rule/service.ts. */
   slowed: number
-  /** What it asked a pool for, while it waits for members and while it holds them. */
+  /** Its request to a pool, while it waits for members and while it holds them. */
   pool: PoolClaim | undefined
 }
 
@@ -273,10 +273,10 @@ export interface PoolAccount {
   readonly waiting: LeaseState[]
 }
 
-/** What a waiter needs, apart from who it is. Waiters with equal needs share one. */
+/** The needs of a waiter, apart from its identity. Waiters with equal needs share one. */
 export interface PoolShape {
   readonly key: string
-  /** How many waiters have it. */
+  /** The number of waiters that have it. */
   waiters: number
   /** True if all members together could serve it, judged at this version of the pool. */
   possible: boolean

@@ -21,7 +21,7 @@ import { absence, channelOf, GREETING, presence } from './schema.ts'
 /** A waiting reader polls this often, in ms, without trusted notifications, and with them. */
 const POLL_ALONE = 50
 const POLL_BESIDE = 1_000
-/** How long, in ms, the log is listened to after the last reader that waited. */
+/** Listen to the log for this long, in ms, after the last reader that waited. */
 const LISTEN_ON = 2_000
 /** A test NOTIFY arrives within this many ms, or never. */
 const TEST_TIMEOUT = 1_000
@@ -53,7 +53,7 @@ export class Notifier implements AsyncDisposable {
   #cancelQuiet: (() => void) | undefined
   /** Wakes the loop that listens: readers began or ceased to wait, or there is another name to listen to. */
   readonly #changes = new Wakeups()
-  /** What to call when this process is told something, by the channel. */
+  /** The functions to call when this process is told something, by the channel. */
   readonly #woken = new Map<string, () => void>()
   #lost: (() => void) | undefined
   #test: { readonly payload: string; readonly arrived: () => void } | undefined

@@ -16,7 +16,7 @@ export interface Dial {
   introduce?(): Promise<Introduction>
 }
 
-/** What a client says of itself in place of a key, and what only the right server can answer. */
+/** A client introduces itself with this in place of a key; only the right server can answer it. */
 export interface Introduction {
   readonly name: string
   readonly proof: string

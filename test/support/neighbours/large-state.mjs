@@ -1,6 +1,6 @@
 // The state that operations are asked for against: leases, waiters on one name, entries of each face, instances of services, and a pool with waiters and reservations.
 
-/** What `npm run soak -- neighbours` uses, and the test of slices. */
+/** The state that `npm run soak -- neighbours` and the test of slices use. */
 export const FULL = {
   leases: 100_000,
   waiters: 10_000,

@@ -55,7 +55,7 @@ async function measure(index, key) {
 }
 
 const named = (part, names) => names.map(name => `${part} ${name}`)
-/** What the tables of the server have. */
+/** The operations in the tables of the server. */
 const known = [
   ...named(
     'http',
