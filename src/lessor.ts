@@ -18,7 +18,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { LeaseError } from './errors.ts'
 import type { Acquire, Command, Operation, PolicyRules, PoolRequest } from './kernel/command.ts'
-import type { Event, EventType } from './kernel/event.ts'
+import type { Event } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { ApiKeyView } from './lessor/key-view.ts'
 import type { ListPart } from './lessor/list-part.ts'

@@ -9,7 +9,7 @@ import { findLease } from '../kernel/state/leases.ts'
 import type { State } from '../kernel/state.ts'
 import type { Store } from '../store.ts'
 
-/** The process of a lease is told of these events. The end by a timer is not among them: the holder's own clocks notice that first. */
+/** The process of a lease hears at once of these events. The end by a timer is not among them: the holder's own clocks notice that first. */
 const TELLING: ReadonlySet<EventType> = new Set(['revoked', 'transferred', 'recalled'])
 /** A process has one holder, and one incarnation, or a few. */
 const MAX_NAMES = 64
