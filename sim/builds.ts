@@ -30,8 +30,8 @@ const NEXT = [
   { file: 'src/kernel/codec/batch.js', find: 'rules: founding = RULES', put: 'rules: founding = RULES - 1' },
   {
     file: 'src/kernel/rule/queue.js',
-    find: 'token: state.nextToken++',
-    put: `token: (state.nextToken += state.rules - ${BEFORE}) - (state.rules - ${BEFORE})`,
+    find: 'want.units, state.nextToken++',
+    put: `want.units, (state.nextToken += state.rules - ${BEFORE}) - (state.rules - ${BEFORE})`,
   },
 ]
 

@@ -169,11 +169,16 @@ async function changesFor(targets: readonly Target[], flags: InitFlags, url: str
     const root = flags.user === true ? homedir() : repository!.root
     const { mcp } = AGENT_HOOKS[target]
     const hooks = `${command} --host ${target}`
-    changeText(changes, hooksFile(target, root, flags.local === true && flags.user !== true), target, text =>
-      flags.remove === true ? text && withoutHooks(target, text) : withHooks(target, text, hooks),
-    )
+    const hooksPath = hooksFile(target, root, flags.local === true && flags.user !== true)
+    const mcpPath = join(root, ...(flags.user === true ? mcp.userFile : mcp.file))
+    // In a file that has both, the entry stays behind the hooks: it is taken out and added again, so that a second run changes nothing.
+    const isOneFile = flags.mcp && mcpPath === hooksPath
+    changeText(changes, hooksPath, target, text => {
+      if (flags.remove === true) return text && withoutHooks(target, text)
+      return withHooks(target, isOneFile && text !== undefined ? withoutMcpEntry(mcp.format, text) : text, hooks)
+    })
     if (!flags.mcp) continue
-    changeText(changes, join(root, ...(flags.user === true ? mcp.userFile : mcp.file)), target, text =>
+    changeText(changes, mcpPath, target, text =>
       flags.remove === true ? text && withoutMcpEntry(mcp.format, text) : withMcpEntry(mcp.format, text, mcpEntry(flags, url)),
     )
   }

@@ -179,6 +179,7 @@ test('every route answers as documented, field by field, and every documented re
   await api.ask(200, 'GET', '/v1/whoami')
   await api.ask(200, 'GET', '/v1/activity?last=1m&step=1s')
   await api.ask(200, 'GET', '/v1/overview')
+  await api.ask(200, 'GET', '/v1/state')
   await api.ask(200, 'GET', '/v1/losses?prefix=api&limit=5')
   await api.ask(200, 'GET', '/v1/events?limit=5')
   await api.ask(200, 'GET', '/v1/episodes/api/a')
