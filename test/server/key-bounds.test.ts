@@ -126,8 +126,8 @@ const WAYS: readonly (readonly [way: string, what: keyof typeof REASONS, run: ()
     () => commands({ ...taking, priority: 11, wait: true, maxLife: 60_000, pool: { pool: 'gpus', from: 60_000 } }),
   ],
   ['a batch of our client, stealing', 'member', () => commands({ ...kernel, wants: [{ resource: MEMBER }], wait: true, recall: true })],
-  ['MCP', 'holder', () => mcp('ben', 'claim', { names: ['src/a.ts'], purpose: 'edit' })],
-  ['MCP', 'member', () => mcp('ann-agent', 'claim', { names: [MEMBER], purpose: 'edit' })],
+  ['MCP', 'holder', () => mcp('ben', 'claim', { names: ['name:a'], purpose: 'edit' })],
+  ['MCP', 'member', () => mcp('ann-agent', 'claim', { names: [`name:${MEMBER}`], purpose: 'edit' })],
 ]
 
 async function mcp(agent: string, tool: string, args: object): Promise<string> {
