@@ -68,7 +68,7 @@ describe('the hooks of an agent', () => {
     expect(withHooks('claude', once, command)).toBe(once)
     const { hooks, permissions, model } = JSON.parse(once)
     expect({ permissions, model }).toEqual({ permissions: { allow: ['Bash(ls:*)'] }, model: 'opus' })
-    expect(Object.keys(hooks)).toEqual(['PreToolUse', 'PostToolUse', 'SessionStart', 'Stop', 'SubagentStop', 'SessionEnd'])
+    expect(Object.keys(hooks)).toEqual(['PreToolUse', 'PostToolUse', 'SessionStart', 'SubagentStart', 'Stop', 'SubagentStop', 'SessionEnd'])
     expect(hooks.PreToolUse[1]).toEqual({
       matcher: 'Edit|MultiEdit|Write|NotebookEdit',
       hooks: [{ type: 'command', command, timeout: 10 }],
