@@ -138,6 +138,7 @@ export function operationsFor(ids, copy) {
     http('GET /v1/whoami'),
     http('GET /v1/activity'),
     http('GET /v1/overview'),
+    http('GET /v1/state'),
     http('GET /v1/losses'),
     http('GET /v1/events'),
     { ...http('GET /v1/events'), target: '/v1/events?limit=1000', way: 'all' },
