@@ -64,7 +64,7 @@ test('short-lived processes that each try once acquire the lease of a killed pro
       await using child = new Child()
       const began = systemClock.now()
       await child.ask('open', { path: place.path })
-      const tried = await child.propose(acquire('next', name, ttl))
+      const tried = await child.ask<Proposed>('tryAcquire', acquire('next', name, ttl))
       await child.ask('close')
       if (tried.outcome.kind === 'granted') won = tried
       else {

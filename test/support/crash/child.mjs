@@ -19,6 +19,12 @@ const calls = {
     return { outcome, sent, answered: systemClock.now() }
   },
 
+  /** As the library asks for a lease without waiting: leases whose term is over are ended first. */
+  async tryAcquire(command) {
+    await replica.confirm(command, { signal: new AbortController().signal })
+    return calls.propose(command)
+  },
+
   async holders() {
     const { value } = await replica.read({ kind: 'leases' }, { consistent: true })
     return { holders: value.map(({ holder }) => holder), now: systemClock.now() }
