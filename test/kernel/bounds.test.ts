@@ -95,7 +95,7 @@ test('every command of the table has a bound', () => {
 })
 
 test('the work of a command grows with the state only where the table says so', async () => {
-  await using counter = await StepCounter.open('/src/kernel/')
+  await using counter = await StepCounter.open('kernel')
   const grown: string[] = []
   for (const [kind, { grows, command }] of Object.entries(BOUNDS)) {
     const steps: number[] = []
@@ -141,7 +141,7 @@ const EXTREMES: Readonly<Record<string, (size: number) => { readonly world: Worl
 }
 
 test('the largest commands take a bounded number of steps for each lease', async () => {
-  await using counter = await StepCounter.open('/src/kernel/')
+  await using counter = await StepCounter.open('kernel')
   for (const [name, make] of Object.entries(EXTREMES)) {
     const { world, command } = make(LARGE)
     const steps = await counter.during(() => world.do(command))

@@ -3,20 +3,20 @@ import { Session } from 'node:inspector/promises'
 
 export class StepCounter implements AsyncDisposable {
   readonly #session: Session
-  readonly #folder: string
+  readonly #files: RegExp
 
-  private constructor(session: Session, folder: string) {
+  private constructor(session: Session, files: RegExp) {
     this.#session = session
-    this.#folder = folder
+    this.#files = files
   }
 
-  /** Counts code in files whose path contains `folder`. */
+  /** Counts the code of a folder of the source, whether its source or its build is loaded. */
   static async open(folder: string): Promise<StepCounter> {
     const session = new Session()
     session.connect()
     await session.post('Profiler.enable')
     await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true })
-    return new StepCounter(session, folder)
+    return new StepCounter(session, new RegExp(`/(src|dist)/${folder}/`))
   }
 
   async during(work: () => void): Promise<number> {
@@ -25,7 +25,7 @@ export class StepCounter implements AsyncDisposable {
     const { result } = await this.#session.post('Profiler.takePreciseCoverage')
     let steps = 0
     for (const { url, functions } of result)
-      if (url.includes(this.#folder)) for (const { ranges } of functions) for (const { count } of ranges) steps += count
+      if (this.#files.test(url)) for (const { ranges } of functions) for (const { count } of ranges) steps += count
     return steps
   }
 
