@@ -26,7 +26,7 @@ import type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-opt
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
-  /** The store behind this lessor guarantees this. */
+  /** The guarantees of the store behind this lessor. */
   readonly profile: Profile
 
   /** Why requests have to wait at present, for messages; undefined: they do not, or it is not known. */
@@ -119,7 +119,7 @@ export interface Listing {
 
 /** One page of a list. */
 export interface PageView<K extends 'leases' | 'resources'> extends View<K> {
-  /** This many items match, on all pages. */
+  /** The number of matching items on all pages. */
   readonly total: number
 }
 
@@ -273,7 +273,7 @@ export interface EntryView {
   readonly revision: number
   /** The revision that made the entry. */
   readonly created: number
-  /** The entry was written this many times since it was made; 1 is the first time. */
+  /** The number of times the entry was written since it was made; 1 is the first time. */
   readonly version: number
   readonly generation: number
   /** A registration that has come and gone too often. */
@@ -305,7 +305,7 @@ export interface PoolView {
   readonly elapsed: number
   /** By name; members that have left and are still held come last. */
   readonly members: readonly PoolMemberView[]
-  /** This many wait in all, reservations included. */
+  /** The number of waiters, reservations included. */
   readonly waiting: number
   /** In the order of service: those that the query asked for. */
   readonly queue: readonly PoolWaiterView[]

@@ -31,7 +31,7 @@ const IDLE = 'idle: wanted by '
 export interface ClaimDetails {
   readonly kind: Exclude<AgentLeaseKind, 'agent'>
   readonly wants: readonly Want[]
-  /** This many of `wants` suffice. Left out: all. */
+  /** The number of `wants` that suffice. Left out: all. */
   readonly any?: number
   readonly purpose: string
   /** In ms; 0: unknown. */

@@ -8,7 +8,7 @@ import type { AgentLog } from './log.ts'
 import type { ClaimNames } from './names.ts'
 import { blockers } from './neighbours.ts'
 
-/** A claim says this besides its names. */
+/** The options of a claim, besides its names. */
 export interface ClaimTerms {
   readonly purpose: string
   /** In ms; 0: unknown. */

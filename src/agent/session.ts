@@ -44,7 +44,7 @@ export interface SessionRequest {
   readonly unnamed?: boolean | undefined
 }
 
-/** This many agents of one name get numbers after it. */
+/** The largest number that is put after a name, if several agents have it. */
 const MAX_NAMESAKES = 99
 /** A name that is neither free nor in use is looked at again this many times. */
 const MAX_TRIES = 5

@@ -36,7 +36,7 @@ export interface Failure {
   readonly message: string
   /** This tells the caller what was done and what was not. */
   readonly means: string
-  /** The caller does this next. */
+  /** The next step for the caller. */
   readonly next: string
   readonly reason?: string | undefined
   readonly facts?: Readonly<Record<string, unknown>>

@@ -78,7 +78,7 @@ export type ShownMember = PoolAnswerView['members'][number]
 export type PoolWaiter = PoolAnswerView['queue'][number]
 export type PoolExplanation = Static<typeof pools.PoolExplained>
 
-/** A host reports this about a member of a pool. Any client that may register there can have written it, so every field may be missing. */
+/** The report of a host about a member of a pool. Any client that may register there can have written it, so every field may be missing. */
 export interface MemberReport {
   readonly host?: string
   readonly utilisation?: number

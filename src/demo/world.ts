@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts'
 import type { Leases } from '../leases.ts'
 
-/** A scene gets this. */
+/** The surroundings of a scene. */
 export interface DemoWorld {
   readonly clock: Clock
   /** Ends the demonstration. */

@@ -48,7 +48,7 @@ export interface DeviceReport {
   /** The first processes; `more` says how many are left out. */
   readonly processes: readonly ReportedProcess[]
   readonly more: number
-  /** This many processes use the device without a lease. */
+  /** The number of processes that use the device without a lease. */
   readonly unleased: number
   /** Ms that the device has been idle under its holder, as of this report. */
   readonly idle: number

@@ -35,7 +35,7 @@ export interface UsageRow {
   readonly unleased: number
 }
 
-/** A host publishes this for one day. */
+/** The usage of one day that a host publishes. */
 export interface UsageDay {
   readonly host: string
   readonly day: number

@@ -8,7 +8,7 @@ const PULSE = 250
 const JUMP = 500
 /** A timer that is later than this means that the loop stood still, and that answers may be waiting to be read. */
 export const LATE = 10
-/** This many stalls are remembered. */
+/** The number of stalls that are remembered. */
 const MAX_STALLS = 16
 
 /** The clock watch reports here what the clocks show. */

@@ -34,7 +34,7 @@ export interface EventWaiter {
   readonly fail: (error: unknown) => void
 }
 
-/** The router needs this from the held leases of the process. */
+/** The part of the held leases that the router uses. */
 export interface RoutedLeases extends Iterable<HeldLease> {
   readonly waiters: ReadonlyMap<number, EventWaiter>
   readonly heartbeat: { renewNow(held: HeldLease): void }

@@ -1,4 +1,4 @@
-/** This process knows this of one of its own leases. This record is what gets renewed, whether or not the program keeps its handle (`Lease`). */
+/** One of the leases of this process, as the process knows it. This record is what gets renewed, whether or not the program keeps its handle (`Lease`). */
 import type { Clock } from '../clock.ts'
 import { type Facts, LeaseError } from '../errors.ts'
 import type { Profile } from '../store.ts'
@@ -10,10 +10,10 @@ import { type ClockReading, type Sent, since, validityOf } from './validity.ts'
  */
 export type RenewalStrategy = 'half' | 'continuous' | 'on-activity' | 'manual' | 'never'
 
-/** A held lease needs this from the HeldLeases that keeps it. */
+/** The part of HeldLeases that a held lease uses. */
 export interface LeaseKeeper {
   readonly clock: Clock
-  /** The store promises this now. It changes with a failover, and when the leases move to another store. */
+  /** The present promises of the store. It changes with a failover, and when the leases move to another store. */
   readonly profile: Profile
   /** The part of a term that is given up for clocks of different rates. */
   readonly margin: number

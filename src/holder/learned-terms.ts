@@ -28,7 +28,7 @@ export interface LearnOptions {
   readonly renewalCost?: Duration | undefined
 }
 
-/** The log knows this of a class of work. */
+/** The durations that the log knows of a class of work. */
 export interface LearnedTerm {
   readonly class: string
   readonly plan: TermPlan

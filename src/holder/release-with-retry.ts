@@ -10,7 +10,7 @@ import { type Operations, refused } from './operations.ts'
 
 const LONGEST_RELEASE = 5_000
 
-/** The lessor learns this of the end of a lease. */
+/** The facts about the end of a lease that are sent to the lessor. */
 export interface HowEnded {
   /** For how many ms it was held, for statistics. */
   readonly ran?: number | undefined

@@ -18,7 +18,7 @@ export const RENEWAL_INTERVALS: Readonly<Partial<Record<RenewalKind, number>>> =
 export class RenewalGroup {
   readonly kind: RenewalKind
   readonly term: number
-  /** This many ms of the term may be trusted. */
+  /** The part of the term that may be trusted, in ms. */
   readonly validity: number
   readonly members = new Set<HeldLease>()
   /** When the group is renewed next. */

@@ -8,7 +8,7 @@ import { HeldLease, type LeaseKeeper } from './held-lease.ts'
 import type { Identity } from './identity.ts'
 import { type Operations, refused, TIMEOUT } from './operations.ts'
 
-/** A transfer needs this from the held leases of the process. */
+/** The part of the held leases that a transfer uses. */
 interface TransferredLeases {
   readonly keeper: LeaseKeeper
   readonly heartbeat: { leave(held: HeldLease): void }

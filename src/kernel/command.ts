@@ -108,7 +108,7 @@ export interface Acquire {
   readonly incarnation?: number
   readonly ttl: number
   readonly wants: readonly Want[]
-  /** This many of `wants` suffice. Left out: all of them. */
+  /** The number of `wants` that suffice. Left out: all of them. */
   readonly any?: number
   /** Queue if it cannot be granted now. Left out: be refused. */
   readonly wait?: boolean

@@ -18,7 +18,7 @@ export interface TermCosts {
 
 /** Each term is longer than the one before it by this factor. */
 const FACTOR = 1.2
-/** This many ages are looked at in each bin of a sketch. */
+/** The number of ages that are looked at in each bin of a sketch. */
 const PARTS = 2
 
 const AGES: readonly number[] = EDGES.slice(0, -1).flatMap((low, bin) =>

@@ -5,7 +5,7 @@ export interface ApiKeyView extends Omit<CreateKey, 'kind'> {
   readonly id: number
   /** The secret before the last rotation, and until when servers accept it, by their wall clock. */
   readonly former?: { readonly hash: string; readonly until: number }
-  /** It has this much at present. */
+  /** Its present use of these limits. */
   readonly use: Readonly<KeyUse>
   /** Of its group: limits for all keys of the group together, if there are any, and what they have. */
   readonly groupLimits?: KeyLimits

@@ -9,7 +9,7 @@ const MAX_NAMES = 64
 /** About how many characters of JSON one list takes at most. */
 const MAX_CHARACTERS = 48_000
 
-/** A model does this next, for each code that it may get. */
+/** The next step of a model, for each code that it may get. */
 const NEXT: Readonly<Record<string, string>> = {
   INVALID: 'Correct the arguments as the message says, then call again.',
   LIMIT: 'Ask for less, or release what you do not need, then call again.',

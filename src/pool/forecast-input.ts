@@ -34,7 +34,7 @@ export interface Taken {
 export interface ForecastRequest {
   /** The members that match. Equal requests should share one array: it is indexed once. */
   readonly matching: readonly number[]
-  /** This many members; ignored with `total`. */
+  /** The number of members; ignored with `total`. */
   readonly count: number
   /** Units of each member; 0: all units of a member that no other lease uses. */
   readonly each: number

@@ -348,7 +348,7 @@ class Play {
 interface MatchIndex {
   /** By member: 1 if it matches. */
   readonly matches: Uint8Array
-  /** This many of the members that match have free units. */
+  /** The number of matching members that have free units. */
   free: number
 }
 

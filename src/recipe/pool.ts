@@ -51,7 +51,7 @@ export interface OfferOptions {
   readonly ttl?: Duration | undefined
 }
 
-/** A request says this about the members and about itself. */
+/** The options of a request: about the members, and about itself. */
 export interface PoolRequestOptions {
   /**
    * The request takes this many units of each member.

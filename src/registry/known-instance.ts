@@ -8,7 +8,7 @@ interface AttachedValue<T> {
   readonly value: T
 }
 
-/** The registry knows this of one instance. Its registration may be missing: entries of one instance come and go one by one. */
+/** An instance as the registry knows it. Its registration may be missing: entries of one instance come and go one by one. */
 export class KnownInstance {
   readonly key: string
   /** The value of the entry, and the registration read from it. An equal text keeps the same object, so that comparing changes is cheap. */

@@ -49,7 +49,7 @@ export interface MovePlan {
   readonly stop: number
   /** Holders renew at half of the ttl, so a lease with a shorter ttl may be lost. */
   readonly shortest: number
-  /** This many leases are shorter. */
+  /** The number of leases that are shorter. */
   readonly atRisk: number
 }
 

@@ -13,7 +13,7 @@ import type { AccessControl, Caller } from './access-control.ts'
 import type { Limits } from './limits.ts'
 import type { ServerLog } from './listener.ts'
 
-/** A wire reports this about its connection. */
+/** The facts that a wire reports about its connection. */
 export interface TrackedConnection {
   /** Undefined for a unix socket. */
   readonly address: string | undefined

@@ -36,7 +36,7 @@ export interface PortOptions {
   readonly http?: Listener
 }
 
-/** This many connections above the limit get an error message. Further ones are refused by the system. */
+/** Connections above the limit that get an error message. The system refuses further ones. */
 const MAX_REFUSED = 128
 /** TCP keep-alive, in ms: finds peers that disappeared without closing. */
 const KEEP_ALIVE = 60_000

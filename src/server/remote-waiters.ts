@@ -55,7 +55,7 @@ export class RemoteWaiters {
   #renewalAt = Number.POSITIVE_INFINITY
   /** Waiters whose clients are gone or whose time is over, and whose places have not been given up yet. */
   readonly #leaving: Leaving[] = []
-  /** This many were given up in this turn of the event loop. */
+  /** The number that were given up in this turn of the event loop. */
   #left = 0
 
   constructor(lessor: Lessor, clock: Clock) {

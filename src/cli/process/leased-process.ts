@@ -43,7 +43,7 @@ export interface LeasedProcessOptions {
   readonly maxTime?: number
 }
 
-/** A request gets this from the process that makes it. */
+/** The options that a process adds to its request. */
 export interface RequestSignals extends Pick<AcquireOptions, 'wait' | 'signal' | 'onWait' | 'onLost'> {
   readonly advanced?: { readonly onAway?: (error: LeaseError) => void }
 }

@@ -20,7 +20,7 @@ export interface WatchRequest {
   readonly namespace: string | undefined
   readonly selector: LeaseSelector
   readonly form: AnswerForm
-  /** A row of a table has this of its object. */
+  /** The part of an object that a row of a table contains. */
   readonly include: string
   /** Deliver the writes after this revision. */
   readonly after: number

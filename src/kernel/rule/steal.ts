@@ -15,7 +15,7 @@ const MAX_SPARED = 64
 
 export interface StealRequest {
   readonly wants: readonly WantedResource[]
-  /** This many of them suffice; 0: all. */
+  /** The number that suffices; 0: all. */
   readonly any: number
   /** Also takes frozen units at once. */
   readonly force: boolean

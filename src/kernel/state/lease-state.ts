@@ -71,7 +71,7 @@ export function withoutGrant(held: HeldGrants, place: number): HeldGrants {
   return held.length === 1 ? held[0]! : held
 }
 
-/** A timekeeper keeps this in a lease about its term. It belongs to one replica and is not part of the state. */
+/** The fields of a lease in which a timekeeper counts its term. It belongs to one replica and is not part of the state. */
 export interface TermCountdown {
   /** See replica/timer-wheel.ts. */
   bucket: CountdownBucket | undefined

@@ -81,7 +81,7 @@ export interface RegistrationEvent {
 /** The fields that can be changed while an instance is registered. */
 export type RegistrationChange = Partial<InstanceState> & Partial<Omit<RegistrationInput, 'service' | 'instance' | 'generation'>>
 
-/** The registry needs this of its `Leases`. */
+/** The part of `Leases` that the registry uses. */
 export interface RegistryContext {
   readonly holder: string
   readonly clock: Clock

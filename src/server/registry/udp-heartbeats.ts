@@ -64,9 +64,9 @@ interface SequenceState {
   seq: number
   /** The highest number accepted. */
   accepted: number
-  /** This many were accepted since one was stored. */
+  /** The number accepted since one was stored. */
   unstored: number
-  /** This many more numbers may have been seen before: by this server before a restart, or by another server. */
+  /** The number of further values that may have been seen before: by this server before a restart, or by another server. */
   doubtful: number
 }
 

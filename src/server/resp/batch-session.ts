@@ -42,7 +42,7 @@ const LISTS: ReadonlySet<Query['kind']> = new Set([
 
 type MessageOf<K extends ClientMessage['kind']> = Extract<ClientMessage, { readonly kind: K }>
 
-/** A batch session needs this of its connection. */
+/** The part of a connection that a batch session uses. */
 export interface BatchConnection {
   readonly caller: Caller
   readonly host: {

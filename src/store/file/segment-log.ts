@@ -33,7 +33,7 @@ const READ_SIZE = 65_536
 /** One answer carries at most this much. A larger record travels alone. */
 const MAX_RECORDS = 1_000
 const MAX_BYTES = 1_048_576
-/** This many places are remembered, so that readers need not begin at the start of a segment. */
+/** The number of places that are remembered, so that readers need not begin at the start of a segment. */
 const MAX_PLACES = 16
 
 /** A place between two frames: `position` is that of the record before it. */

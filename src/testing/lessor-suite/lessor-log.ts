@@ -40,7 +40,7 @@ export class LessorLog implements AsyncDisposable {
     return this.open()
   }
 
-  /** This much time, and the time that a lapse may be late. */
+  /** A time, and the time by which a lapse may be late. */
   async advance(ms: number, { late = true }: { readonly late?: boolean } = {}): Promise<void> {
     await this.fixture.advance(ms + (late ? (this.fixture.late ?? 200) : 0))
   }

@@ -22,7 +22,7 @@ export interface ConnectionsOptions {
   readonly events: ConnectionEvents
 }
 
-/** The owner of the connections does this when one of them comes, ends or is replaced. */
+/** The callbacks of the owner of the connections, for one that comes, ends or is replaced. */
 export interface ConnectionEvents {
   /** A connection can be used from now on. */
   greeted(connection: RespConnection, greeting: Greeting): void

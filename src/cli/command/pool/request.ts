@@ -73,7 +73,7 @@ export function labelsOf({ pid, command, host = hostname() }: { readonly pid: nu
 
 type AskedOptions = Omit<TakeOptions, 'wait' | 'ifAvailable' | 'signal' | 'onWait'>
 
-/** A command asks this of a pool, as options of the library. */
+/** The request of a command to a pool, as options of the library. */
 export interface ParsedRequest {
   /** Undefined with --total. */
   readonly count: number | undefined

@@ -17,7 +17,7 @@ export type Candidate = Pick<PoolMember, 'name' | 'resource' | 'labels' | 'capac
 /** This is granted of a member. */
 export type Choice = Required<Want>
 
-/** A request says this about members. */
+/** The conditions of a request on members. */
 export type Needs = Pick<PoolClaim, 'count' | 'units' | 'total' | 'match' | 'near'>
 
 /** Returns what the request would get of the members that are free now; undefined: they do not suffice. Its place in the queue is not considered. */

@@ -70,7 +70,7 @@ class FairQueue {
   readonly #halfLife: number
   readonly #penalty: number
   readonly #hasQuotas: boolean
-  /** This many reservations wait in all. Mostly none, and then no account has to be asked. */
+  /** The number of reservations that wait. Mostly none, and then no account has to be asked. */
   readonly reserved: number
 
   constructor(state: State, pool: PoolState) {

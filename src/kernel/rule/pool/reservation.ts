@@ -169,7 +169,7 @@ class ServedWindows {
   /** The members that are there for windows. */
   #members: Rooms | undefined
   #rooms!: Rooms
-  /** This many windows, from the first on, have been looked at. */
+  /** The number of windows, from the first on, that have been looked at. */
   #next = 0
   /** When the first of those that were served ends. */
   #end = Number.POSITIVE_INFINITY

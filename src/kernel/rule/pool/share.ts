@@ -51,7 +51,7 @@ export interface Exchange {
   readonly giver: Share
   readonly units: number
   readonly loses: number
-  /** The giver gets this back of its own penalty. */
+  /** The part of its own penalty that the giver gets back. */
   readonly refund: number
   /** The grant adds this to the usage of the taker. */
   readonly penalty: number
