@@ -1,11 +1,12 @@
 /**
  * A server on a shared store and a client that found it there recognize each other by this protocol.
  *
- * The server announces its addresses in the store, with a secret that it draws at each start. A client writes a challenge of its own beside it, and names the challenge
- * to the server (`HELLO … BESIDE name proof`). Its proof shows that it has read the announcement; that the challenge is there shows that it may write to the
- * store, as the operator may. The server takes the challenge out of the store, so it serves once, and its answer shows that it knows the secret and reads the same store
- * at this moment. So an address that belongs to another program, or to a server of another store, is noticed, also if that store is a copy of this one.
- * Neither the secret nor the challenge is ever sent.
+ * 1. The server announces its addresses in the store, with a secret that it draws at each start.
+ * 2. The client writes a challenge into the store, under a name of its own, and sends the name with a proof (`HELLO … BESIDE name proof`). The proof shows that the client
+ *    has read the announcement. The challenge shows that the client may write to the store, as an operator may.
+ * 3. The server takes the challenge out of the store, so that it serves once, and answers with a proof of its own: it knows the secret, and reads the same store now.
+ *
+ * So the client notices an address of another program, or of a server of another store, even if that store is a copy. Neither the secret nor the challenge is ever sent.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { hostname } from 'node:os'

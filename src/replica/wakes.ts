@@ -1,6 +1,6 @@
 /**
- * Tells other processes at once what this replica has done to their leases, and is told the same. A process that reads its log with its renewals would otherwise hear
- * of a break, a recall or a transfer only then. A process is named by the holder of its leases and its incarnation.
+ * Wakes the process of a lease that this replica has revoked, recalled or transferred, and reads the log when another process wakes this one. Otherwise an idle process
+ * (idle-mode.ts) would learn of it only with its next renewal. The name of a process is made of the holder name of its leases and its incarnation.
  */
 import { createHash } from 'node:crypto'
 import type { Event, EventType } from '../kernel/event.ts'

@@ -1,6 +1,8 @@
-/** One case of a published suite, and the time that it has. */
+/** One case of a published suite, the time that it has, and the check of a failure. */
 import assert from 'node:assert/strict'
+import { inspect } from 'node:util'
 import { pause, systemClock } from '../clock.ts'
+import { type ErrorCode, LeaseError } from '../errors.ts'
 
 export interface SuiteCase {
   readonly name: string
@@ -19,4 +21,17 @@ export async function within<T>(promise: PromiseLike<T>): Promise<T> {
     late.catch(() => {})
     over.abort()
   }
+}
+
+/** Checks that the call rejects with this code, and returns its error. */
+export async function rejectsWith(code: ErrorCode, call: Promise<unknown>): Promise<LeaseError> {
+  let found: unknown
+  try {
+    found = await call
+  } catch (error) {
+    assert.ok(error instanceof LeaseError, String(error))
+    assert.equal(error.code, code, error.message)
+    return error
+  }
+  assert.fail(`expected ${code}, got ${inspect(found)}`)
 }

@@ -1,4 +1,4 @@
-/** Who a connection belongs to from now on: the key that it shows, or the operator, if it found this server in its store. A failure counts against the connection. */
+/** Authenticates a connection: as the key that it presents, or as the operator if it found this server in its store. A connection with too many failures is closed. */
 import { LeaseError } from '../../errors.ts'
 import { operatorCaller } from '../access-control.ts'
 import type { RespSession } from './session.ts'
@@ -13,7 +13,7 @@ export function identify(session: RespSession, secret: string): void {
   }
 }
 
-/** Of a client that found this server in its store: returns the server's own proof. Rejects with `UNAUTHENTICATED`. */
+/** Authenticates a client that found this server in its store, and returns the server's own proof. Rejects with `UNAUTHENTICATED`. */
 export async function identifyBeside(session: RespSession, name: string, proof: string): Promise<string> {
   const { beside } = session.host.context
   try {

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict'
 import { getEventListeners } from 'node:events'
 import { LeaseError } from '../../errors.ts'
 import { propose } from '../../lessor/propose.ts'
-import { within } from '../suite-case.ts'
-import { acquire, granted, holders, rejectsWith } from './expectations.ts'
+import { rejectsWith, within } from '../suite-case.ts'
+import { acquire, granted, holders } from './expectations.ts'
 import type { LessorCases } from './lessor-log.ts'
 
 export const closingCases: LessorCases = {

@@ -1,6 +1,5 @@
 /** Checks of answers, and the commands that many cases send. */
 import assert from 'node:assert/strict'
-import { type ErrorCode, LeaseError } from '../../errors.ts'
 import type { Acquire, Command, PolicyRules, Scope } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import type { Done, Granted, Outcome, Queued, RefusalCode, Refused } from '../../kernel/outcome.ts'
@@ -67,16 +66,4 @@ export async function status(lessor: Lessor, lease: number): Promise<string | un
 /** An event in short: its type, resource and holder, as in `granted a ann`. */
 export function types(events: readonly Event[]): string[] {
   return events.map(({ type, resource, key, holder }) => [type, resource ?? key, holder].filter(Boolean).join(' '))
-}
-
-export async function rejectsWith(code: ErrorCode, call: Promise<unknown>): Promise<void> {
-  let found: unknown
-  try {
-    found = await call
-  } catch (error) {
-    assert.ok(error instanceof LeaseError, String(error))
-    assert.equal(error.code, code, error.message)
-    return
-  }
-  assert.fail(`expected ${code}, got ${shown(found)}`)
 }

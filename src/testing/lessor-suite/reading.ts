@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import type { ListPart } from '../../lessor/list-part.ts'
 import { propose } from '../../lessor/propose.ts'
 import type { Query } from '../../lessor.ts'
-import { acquire, done, granted, holders, queued, rejectsWith } from './expectations.ts'
+import { rejectsWith } from '../suite-case.ts'
+import { acquire, done, granted, holders, queued } from './expectations.ts'
 import type { LessorCases } from './lessor-log.ts'
 
 export const readingCases: LessorCases = {

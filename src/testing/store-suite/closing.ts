@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { getEventListeners } from 'node:events'
 import { START } from '../../store.ts'
-import { within } from '../suite-case.ts'
-import { appendAll, bytes, chunks, readAll, rejectsWith, texts } from './records.ts'
+import { rejectsWith, within } from '../suite-case.ts'
+import { appendAll, bytes, chunks, readAll, texts } from './records.ts'
 import type { StoreCases } from './store-log.ts'
 
 export const closingCases: StoreCases = {

@@ -6,8 +6,8 @@ import type { Granted } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
 import { Replica } from '../../replica/replica.ts'
 import { START } from '../../store.ts'
-import { within } from '../suite-case.ts'
-import { appendAll, bytes, chunks, readAll, rejectsWith, texts } from './records.ts'
+import { rejectsWith, within } from '../suite-case.ts'
+import { appendAll, bytes, chunks, readAll, texts } from './records.ts'
 import type { StoreCases } from './store-log.ts'
 
 export const owningCases: StoreCases = {

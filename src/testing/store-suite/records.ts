@@ -1,6 +1,6 @@
 /** Records as text: cases append and read them, and check the answers. */
 import assert from 'node:assert/strict'
-import { type ErrorCode, LeaseError } from '../../errors.ts'
+import { LeaseError } from '../../errors.ts'
 import { type Appended, type LogRecord, type Position, type Read, START, type Store } from '../../store.ts'
 
 export function appended(answer: Appended): Extract<Appended, { kind: 'appended' }> {
@@ -29,18 +29,6 @@ export async function readAll(store: Store, after: Position = START): Promise<Lo
     if (entries.length === 0) return all
     all.push(...entries)
   }
-}
-
-export async function rejectsWith(code: ErrorCode, call: Promise<unknown>): Promise<LeaseError> {
-  let found: unknown
-  try {
-    found = await call
-  } catch (error) {
-    assert.ok(error instanceof LeaseError, String(error))
-    assert.equal(error.code, code, error.message)
-    return error
-  }
-  assert.fail(`expected ${code}, got ${String(found)}`)
 }
 
 export function failureOf(error: unknown): LeaseError {

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { LeaseError } from '../../errors.ts'
 import { type Position, START } from '../../store.ts'
-import { within } from '../suite-case.ts'
-import { appendAll, appended, bytes, chunks, collect, entriesOf, interrupted, noise, readAll, rejectsWith, text, texts } from './records.ts'
+import { rejectsWith, within } from '../suite-case.ts'
+import { appendAll, appended, bytes, chunks, collect, entriesOf, interrupted, noise, readAll, text, texts } from './records.ts'
 import type { StoreCases } from './store-log.ts'
 
 export const snapshotsCases: StoreCases = {
