@@ -40,7 +40,13 @@ export class EndReader {
         // Until the end of the log.
       }
     }
-    const begun = this.#failing(toTheEnd())
+    // A store may learn that a connection was lost from the first read that fails on it: the second one is made on another.
+    const begun = this.#failing(
+      toTheEnd().catch(error => {
+        if (!isTransient(error)) throw error
+        return toTheEnd()
+      }),
+    )
     const barrier = { begun, next: undefined }
     this.#barrier = barrier
     const done = () => {

@@ -51,19 +51,20 @@ export class ConfirmedReads {
     this.#distrusted = true
   }
 
-  /** The result of `read`, confirmed. */
-  async confirmed<T>(read: () => Promise<T>): Promise<T> {
-    const { result, connections } = await this.#onOneConnection(read)
-    await this.#confirm(connections)
-    return result
-  }
-
-  /** Reads again if a connection was made or lost meanwhile, as by the first read after a loss. `connections`: their number before the read. */
-  async #onOneConnection<T>(read: () => Promise<T>): Promise<{ readonly result: T; readonly connections: number }> {
+  /** The result of `read`, confirmed if `mustConfirm` says so. Reads again if a connection was made or lost meanwhile, as by the first read after a loss. */
+  async confirmed<T>(read: () => Promise<T>, mustConfirm: (result: T) => boolean = () => true): Promise<T> {
     for (let tries = 1; ; tries++) {
       const connections = this.#connections
+      const last = tries === MAX_TRIES
       const result = await read()
-      if (this.#connections === connections || tries === MAX_TRIES) return { result, connections }
+      if (this.#connections !== connections && !last) continue
+      if (!mustConfirm(result)) return result
+      try {
+        await this.#confirm(connections)
+        return result
+      } catch (error) {
+        if (this.#connections === connections || last) throw error
+      }
     }
   }
 
@@ -80,11 +81,12 @@ export class ConfirmedReads {
   }
 
   async read(read: () => Promise<Read>): Promise<Read> {
-    const { result, connections } = await this.#onOneConnection(read)
-    if (result.kind !== 'records') return result
-    const unsure = result.records.filter(({ position }) => this.#unsure.has(position.nonce))
-    if (this.#distrusted || unsure.length > 0) await this.#confirm(connections)
-    for (const { position } of unsure) this.#unsure.delete(position.nonce)
+    let unsure: readonly bigint[] = []
+    const result = await this.confirmed(read, read => {
+      unsure = read.kind === 'records' ? read.records.map(({ position }) => position.nonce).filter(nonce => this.#unsure.has(nonce)) : []
+      return read.kind === 'records' && (this.#distrusted || unsure.length > 0)
+    })
+    for (const nonce of unsure) this.#unsure.delete(nonce)
     return result
   }
 

@@ -91,3 +91,14 @@ test('a commit does not confirm what was read on an earlier connection', async (
   await expect(reads.read(changing)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await reads.read(async () => records(OTHER))
 })
+
+test('a read whose connection was made or lost while it was confirmed is done again', async () => {
+  const { engine, reads } = await connected()
+  reads.distrust()
+  engine.duringCommit = () => {
+    if (engine.commits === 1) reads.distrust()
+  }
+  let count = 0
+  await reads.read(async () => records(...(++count === 1 ? [OTHER] : [OTHER, NONCE])))
+  expect({ count, commits: engine.commits }).toEqual({ count: 2, commits: 2 })
+})
