@@ -191,7 +191,7 @@ describeTls('an etcd behind TLS', () => {
     const files = `ca=${join(path, 'ca.pem')}&cert=${join(path, 'client.pem')}&key=${join(path, 'client.key')}`
     await using leases = await connect(`etcds://127.0.0.1:${proxy.port}/?${files}`, { holder: 'one' })
     await using lease = await leases.acquire('kept', { ttl: '10m' })
-    await using store = await opened(`etcds://127.0.0.1:${proxy.port}/?${files}`, { timeout: 500 })
+    await using store = await opened(`etcds://127.0.0.1:${proxy.port}/?${files}`)
     const refused = (message: RegExp) =>
       eventually(async () =>
         expect(await store.read(START).then(String, error => error)).toMatchObject({

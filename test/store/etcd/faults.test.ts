@@ -84,7 +84,8 @@ describeEngine('etcd', 'a store in etcd under faults', () => {
   test('a watch that falls silent is replaced, and waiting readers still receive records', async () => {
     await using cable = await Cable.to(etcd.port)
     const name = fresh()
-    await using reader = await store(name, [cable.port, etcd.port], { timeout: 600, poll: 200 })
+    const clock = new ManualClock()
+    await using reader = await store(name, [cable.port, etcd.port], { timeout: 600, poll: 200, clock })
     await using writer = await direct(name)
     const signal = new AbortController().signal
     const waiting = reader.read(START, { wait: signal })
@@ -93,6 +94,9 @@ describeEngine('etcd', 'a store in etcd under faults', () => {
     cable.silence()
     const silent = reader.read(after, { wait: signal })
     after = await append(writer, 'b', after)
+    // The next poll, and the end of what the silent endpoint gets of the timeout. The other one has as long as it needs.
+    await clock.advance(200)
+    await clock.advance(300)
     expect(words(await silent)).toEqual(['b'])
     for (const word of ['c', 'd']) {
       const healed = reader.read(after, { wait: signal })

@@ -7,6 +7,7 @@ import { LeaseError } from '../../../src/errors.ts'
 import { PostgresStore } from '../../../src/store/postgres/postgres.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 import { ask } from '../../support/postgres-query.ts'
 
@@ -43,7 +44,7 @@ describeEngine('postgres', 'a failover', () => {
     await expect.poll(state, POLL).toEqual(['sync'])
 
     const url = either(standby, primary) // the primary is not the first host
-    await using store = new PostgresStore({ url, timeout: 1_500 })
+    await using store = new PostgresStore({ url, timeout: EVENT_TIMEOUT })
     await store.open()
     expect(store.profile).toMatchObject({ durable: true, failover: true })
     await using leases = await connect(`${url}?name=leases`, { holder: 'one' })
@@ -92,7 +93,7 @@ describeEngine('postgres', 'a failover', () => {
     await using replication = await Cable.to(primary.port)
     await using standby = await engine('postgres', { standbyOf: replication.port })
     const url = either(primary, standby)
-    await using store = new PostgresStore({ url, timeout: 1_500 })
+    await using store = new PostgresStore({ url, timeout: EVENT_TIMEOUT })
     await store.open()
     expect(store.profile.failover).toBe(false)
     await using leases = await connect(`${url}?name=leases`, { holder: 'one' })
