@@ -83,6 +83,9 @@ export class ClaimChecker {
     this.#lives.clear()
     this.#delays.clear()
     this.#before = undefined
+    // A lease that was passed on and still waits for a lock-delay counts its life already.
+    for (const { id, status, extras } of this.#log.state.leases.values())
+      if (status === WAITING && extras?.timers?.[CAP] !== undefined) this.#lives.set(id, UNKNOWN_LIFE)
   }
 
   judge(command: Command, outcome: Outcome, events: readonly Event[]): void {
