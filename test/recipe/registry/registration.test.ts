@@ -160,6 +160,34 @@ describe('a registration', () => {
     await leases[Symbol.asyncDispose]()
   })
 
+  test('waits until the outcome of an earlier request for its name is known, which would take the name from it otherwise', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const first: (string | undefined)[] = []
+    let isCut = true
+    // The first request does not arrive until the second one was made.
+    intercept(lessor, async (ask, command, options) => {
+      if (command.kind !== 'acquire') return ask(command, options)
+      const op = `${options.op?.session} ${options.op?.seq}`
+      if (first.length === 0) first.push(op)
+      if (isCut && op === first[0]) throw new LeaseError('UNKNOWN', 'the connection broke')
+      return ask(command, options)
+    })
+    const failed = leases.registry.register({ service: 's', instance: 'a', address, ttl: '10m' }).catch(error => error.code)
+    await clock.advance(1_000_000)
+    expect(await failed).toBe('UNKNOWN')
+    const registering = leases.registry.register({ service: 's', instance: 'a', address, ttl: '10m' })
+    await clock.settle()
+    isCut = false
+    await clock.advance(9_000)
+    const me = await registering
+    expect(await listed(leases)).toHaveLength(1)
+    const { lease } = me
+    await clock.advance(1_200_000)
+    expect(await listed(leases)).toHaveLength(1)
+    expect(me.lease).toBe(lease)
+    await leases[Symbol.asyncDispose]()
+  })
+
   test('that changed while it was being registered again is listed with the change', async () => {
     const { clock, leases, lessor } = silentLessor()
     const me = await leases.registry.register({ service: 's', address, ttl: '2s' })
