@@ -25,7 +25,7 @@ function run(...words) {
 async function host(name) {
   const devices = [0, 1].map(index => ({ id: `${name}-gpu-${index}`, labels: { model: 'a100', mem: '40', index }, utilisation: 0 }))
   const discover = `echo '${JSON.stringify({ devices })}'`
-  const words = ['pool', 'offer', 'gpus', '--discover', discover, '--host', name, '--interval', '1s', '--ttl', '2s', '--grace', '1s']
+  const words = ['pool', 'offer', 'gpus', '--discover', discover, '--host', name, '--interval', '1s', '--ttl', '5s', '--grace', '2s']
   const offering = spawn(process.execPath, [leasehold, ...words], { env, stdio: ['ignore', 'ignore', 'pipe'] })
   await new Promise((resolve, reject) => {
     offering.stderr.setEncoding('utf8').on('data', text => /offering/.test(text) && resolve())
