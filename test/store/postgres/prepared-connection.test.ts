@@ -116,10 +116,10 @@ describeEngine('postgres', 'the listening connection to Postgres', () => {
       // Its test notification may take as long as it needs.
       await using other = new PostgresStore({ sql, name: 'unseen', clock: new ManualClock() })
       await other.open()
-      await using ear = await eavesdropper('unseen')
       const waiting = other.read(START, { wait: new AbortController().signal })
       const marked = async () => (await admin.query('select from leasehold.log where name = $1 and loud', ['unseen'])).rowCount
       await expect.poll(marked).toBe(1)
+      await using ear = await eavesdropper('unseen')
       await appended(store)
       expect(await waiting).toMatchObject({ records: { length: 1 } })
       await expect.poll(() => ear.heard).toHaveLength(1)
