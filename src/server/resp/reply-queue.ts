@@ -1,8 +1,7 @@
 /** Keeps the replies of a connection in the order of its commands, until the replies before them are ready. */
 import type { Refused } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import type { Caller } from '../access-control.ts'
-import type { RequestCounter, RequestCounters } from '../request-counters.ts'
+import type { KeyCounter, RequestCounter } from '../request-counters.ts'
 import { UNCOUNTED } from './command-lookup.ts'
 import { asLeaseError, writeError } from './replies.ts'
 
@@ -10,8 +9,8 @@ export type Encode<T = never> = (to: RespWriter, value: T) => void
 
 /** The connection that the replies belong to. */
 interface ReplyingSession {
-  readonly caller: Caller
-  readonly host: { readonly counters: RequestCounters; scheduleFlush(session: ReplyingSession): void }
+  readonly keyCounter: KeyCounter
+  readonly host: { scheduleFlush(session: ReplyingSession): void }
 }
 
 /** The place of one reply in the queue. Slots are reused. */
@@ -73,7 +72,7 @@ export class ReplyQueue {
 
   /** Writes the replies that are ready, up to the first that is not. */
   write(to: RespWriter): void {
-    const keyCounter = this.#session.host.counters.ofKey(this.#session.caller.key)
+    const { keyCounter } = this.#session
     while (this.pending > 0) {
       const slot = this.#slots[this.#head]!
       if (!slot.ready) break

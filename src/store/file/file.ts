@@ -45,7 +45,7 @@ export class FileStore implements Store {
   #closing: Promise<void> | undefined
   /** The number of calls under way, which are answered before the files are closed. */
   #calls = 0
-  #onAnswered = () => {}
+  #onAnswered: (() => void) | undefined
 
   constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
     this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
@@ -104,7 +104,7 @@ export class FileStore implements Store {
       if (this.#waiting.size > 0) this.#answerWaiting()
       return appended
     } finally {
-      if (--this.#calls === 0) this.#onAnswered()
+      if (--this.#calls === 0) this.#onAnswered?.()
     }
   }
 
@@ -191,7 +191,7 @@ export class FileStore implements Store {
     try {
       return await call(log)
     } finally {
-      if (--this.#calls === 0) this.#onAnswered()
+      if (--this.#calls === 0) this.#onAnswered?.()
     }
   }
 

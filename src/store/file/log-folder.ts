@@ -108,7 +108,7 @@ class DiskFile implements LogFile {
     try {
       return await readAll(this.#file, into, at)
     } finally {
-      this.#called()
+      if (--this.#calls === 0) this.#closing?.()
     }
   }
 
@@ -118,17 +118,13 @@ class DiskFile implements LogFile {
       await writeAll(this.#file, bytes, at)
       if (O_DSYNC === 0) await calls.fdatasync(this.#file)
     } finally {
-      this.#called()
+      if (--this.#calls === 0) this.#closing?.()
     }
   }
 
   async close(): Promise<void> {
     if (this.#calls > 0) await new Promise<void>(resolve => (this.#closing = resolve))
     await calls.close(this.#file)
-  }
-
-  #called(): void {
-    if (--this.#calls === 0) this.#closing?.()
   }
 }
 

@@ -59,7 +59,7 @@ export class FileLog {
   #cancelLook = () => {}
   /** Of an owner: the position that is being written to PATH-head. */
   #publishing: Position | undefined
-  #onPublished = () => {}
+  #onPublished: (() => void) | undefined
 
   constructor({ path, engine, clock = systemClock, timeout, own }: FileLogOptions) {
     this.#path = path
@@ -122,16 +122,16 @@ export class FileLog {
 
   append(bytes: Uint8Array, after: Position): Promise<Appended> {
     const work = () => this.#append(bytes, after)
-    return this.#own === undefined ? this.#appendShared(work) : this.#database.locked(work)
+    return this.#own === undefined || this.#yieldUntil > 0 ? this.#appendAfterOthers(work) : this.#database.locked(work)
   }
 
-  async #appendShared(work: () => Promise<Appended>): Promise<Appended> {
+  async #appendAfterOthers(work: () => Promise<Appended>): Promise<Appended> {
     const rest = this.#yieldUntil - this.#clock.now()
     if (rest > 0) await pause(this.#clock, rest, undefined, { ref: true })
     return this.#database.locked(async () => {
-      await this.#catchUp()
+      if (this.#own === undefined) await this.#catchUp()
       const appended = await work()
-      this.#yieldIfOthersWait()
+      if (this.#own === undefined) this.#yieldIfOthersWait()
       return appended
     })
   }
@@ -154,16 +154,25 @@ export class FileLog {
   }
 
   /**
-   * Of an owner: keeps the lock of one append while it appends again and again, since no other process needs it. A process that takes the log over, because someone has
-   * removed PATH-owner, waits until the next look at the latest. From then on each append takes the lock and compares the epoch, as those of a shared log do.
+   * Of an owner: keeps the lock of one append while it appends again and again. No other process needs the lock then, and as long as it is held, none can have changed
+   * the epoch. If PATH-owner is removed, so that another process can take the log over, the next look gives the lock up. From then on each append takes it and
+   * compares the epoch, and leaves the lock to others for a moment, as in a shared log.
    */
   #keepLock(): void {
-    if (this.#users!.hasLostLock()) return
+    if (this.#users!.hasLostLock()) {
+      this.#yieldUntil = this.#clock.now() + YIELD
+      return
+    }
     this.#database.keepLock()
+    this.#planLook()
+  }
+
+  #planLook(): void {
     this.#isAppending = false
+    this.#cancelLook()
     this.#cancelLook = this.#clock.after(LOOK, () => {
-      const isNeeded = this.#isAppending && !this.#users!.hasLostLock()
-      if (isNeeded) this.#keepLock()
+      if (!this.#database.isLockKept) return
+      if (this.#isAppending && !this.#users!.hasLostLock()) this.#planLook()
       else this.#database.giveUpLock()
     })
   }
@@ -204,7 +213,7 @@ export class FileLog {
     const { head } = this.#segments
     if (head.index !== this.#publishing?.index) return this.#headFile!.publish((this.#publishing = head), this.#published)
     this.#publishing = undefined
-    this.#onPublished()
+    this.#onPublished?.()
   }
 
   async read(after: Position): Promise<Read> {
