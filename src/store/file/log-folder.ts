@@ -175,8 +175,7 @@ async function readAll(file: number, into: Uint8Array, at: number): Promise<numb
 
 /** A short write is continued: the error of a full disk comes with the next part. */
 async function writeAll(file: number, bytes: Uint8Array, at: number): Promise<void> {
-  for (let done = 0; done < bytes.length; )
-    done += (await calls.write(file, bytes, done, bytes.length - done, at + done)).bytesWritten
+  for (let done = 0; done < bytes.length; ) done += (await calls.write(file, bytes, done, bytes.length - done, at + done)).bytesWritten
 }
 
 /** Makes names in the folder durable. Windows cannot, and needs no such call. */

@@ -147,7 +147,10 @@ export class FileLog {
     const position = await segments.append(bytes, this.#clock.bits())
     if (this.#own === undefined) await this.#publish(position)
     // No other process reads it while this one lives, and the next owner finds the end by itself.
-    else if (this.#publishing === undefined) this.#headFile!.publish((this.#publishing = position), this.#published)
+    else if (this.#publishing === undefined) {
+      this.#publishing = position
+      this.#headFile!.publish(position, this.#published)
+    }
     this.#isAppending = true
     if (this.#own !== undefined && !this.#database.isLockKept) this.#keepLock()
     return missed?.length === gap ? { kind: 'appended', position, missed } : { kind: 'behind', position }
@@ -211,9 +214,12 @@ export class FileLog {
   /** Of an owner. */
   readonly #published = (): void => {
     const { head } = this.#segments
-    if (head.index !== this.#publishing?.index) return this.#headFile!.publish((this.#publishing = head), this.#published)
-    this.#publishing = undefined
-    this.#onPublished?.()
+    if (head.index === this.#publishing?.index) {
+      this.#publishing = undefined
+      return this.#onPublished?.()
+    }
+    this.#publishing = head
+    this.#headFile!.publish(head, this.#published)
   }
 
   async read(after: Position): Promise<Read> {
