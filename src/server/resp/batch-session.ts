@@ -14,7 +14,7 @@ import type { Caller } from '../access-control.ts'
 import { NO_REQUEST_OPTIONS } from '../guarded-lessor.ts'
 import { fitsOnePiece, jsonPieces } from '../json-pieces.ts'
 import type { ListenerContext } from '../listener.ts'
-import type { KeyCounter, RequestCounter, RequestCounters } from '../request-counters.ts'
+import type { RequestCounter, RequestCounters } from '../request-counters.ts'
 import { asLeaseError } from './replies.ts'
 import type { SessionTurns } from './session-turns.ts'
 
@@ -45,8 +45,6 @@ type MessageOf<K extends ClientMessage['kind']> = Extract<ClientMessage, { reado
 /** The part of a connection that a batch session uses. */
 export interface BatchConnection {
   readonly caller: Caller
-  /** Counts the requests of the caller's key. */
-  readonly keyCounter: KeyCounter
   readonly host: {
     readonly context: ListenerContext
     readonly counters: RequestCounters
@@ -140,10 +138,11 @@ export class BatchSession {
   }
 
   #propose({ id, proposal: { command, op, key } }: MessageOf<'propose'>): void {
-    const { caller, host, keyCounter } = this.#session
+    const { caller, host } = this.#session
     this.pending++
     const request = op === undefined && !key ? NO_REQUEST_OPTIONS : { ...(op && { op }), ...(key && { key }) }
     const counter = this.#counterOf(command.kind)
+    const keyCounter = host.counters.ofKey(caller.key)
     host.context.guarded.submit(caller, command, request, {
       settle: outcome => {
         if (outcome.kind === 'refused') {

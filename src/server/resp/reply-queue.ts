@@ -1,7 +1,8 @@
 /** Keeps the replies of a connection in the order of its commands, until the replies before them are ready. */
 import type { Refused } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import type { KeyCounter, RequestCounter } from '../request-counters.ts'
+import type { Caller } from '../access-control.ts'
+import { NO_KEY, type RequestCounter, type RequestCounters } from '../request-counters.ts'
 import { UNCOUNTED } from './command-lookup.ts'
 import { asLeaseError, writeError } from './replies.ts'
 
@@ -9,8 +10,8 @@ export type Encode<T = never> = (to: RespWriter, value: T) => void
 
 /** The connection that the replies belong to. */
 interface ReplyingSession {
-  readonly keyCounter: KeyCounter
-  readonly host: { scheduleFlush(session: ReplyingSession): void }
+  readonly caller: Caller
+  readonly host: { readonly counters: RequestCounters; scheduleFlush(session: ReplyingSession): void }
 }
 
 /** The place of one reply in the queue. Slots are reused. */
@@ -44,6 +45,9 @@ export class ReplyQueue {
   pending = 0
   readonly #session: ReplyingSession
   readonly #slots: ReplySlot[] = []
+  /** The key of the caller whose replies were written last, and its counter. */
+  #key = 0
+  #keyCounter = NO_KEY
   #head = 0
 
   constructor(session: ReplyingSession) {
@@ -72,7 +76,12 @@ export class ReplyQueue {
 
   /** Writes the replies that are ready, up to the first that is not. */
   write(to: RespWriter): void {
-    const { keyCounter } = this.#session
+    const { caller, host } = this.#session
+    if (caller.key !== this.#key) {
+      this.#key = caller.key
+      this.#keyCounter = host.counters.ofKey(caller.key)
+    }
+    const keyCounter = this.#keyCounter
     while (this.pending > 0) {
       const slot = this.#slots[this.#head]!
       if (!slot.ready) break

@@ -15,7 +15,7 @@ import { anonymousCaller, type Caller } from '../access-control.ts'
 import type { TrackedConnection } from '../connections.ts'
 import { type GuardedRequest, NO_REQUEST_OPTIONS } from '../guarded-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
-import { NO_KEY, type RequestCounters } from '../request-counters.ts'
+import type { RequestCounters } from '../request-counters.ts'
 import { BatchSession, MAX_BATCHED } from './batch-session.ts'
 import { CommandLookup } from './command-lookup.ts'
 import { PushQueue } from './push-queue.ts'
@@ -67,8 +67,6 @@ export class RespSession implements ByteLinkEnd {
   readonly args: CommandParser // the command that is being executed
   readonly peer: string
   caller: Caller = anonymousCaller()
-  /** Counts the requests of the caller's key. */
-  keyCounter = NO_KEY
   #name = '' // that the client gave itself; empty if it gave none
   /** The holder of leases that this connection acquires, unless a command names another: its name, or its address. */
   holder: string
@@ -343,7 +341,6 @@ export class RespSession implements ByteLinkEnd {
   become(caller: Caller): void {
     this.#connection?.identified(caller)
     this.caller = caller
-    this.keyCounter = this.host.counters.ofKey(caller.key)
     this.turns.caller = caller
     this.name = this.#name // the holder of a bound key is another
     this.#updateBounds()
@@ -356,7 +353,6 @@ export class RespSession implements ByteLinkEnd {
   /** Resets the connection to its initial state. Results of earlier requests must not reach the next caller. The protocol changes with the reply to RESET. */
   reset(): void {
     this.caller = anonymousCaller()
-    this.keyCounter = NO_KEY
     this.turns.caller = this.caller
     this.#connection?.identified(undefined)
     this.name = ''

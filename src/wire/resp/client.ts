@@ -202,7 +202,8 @@ export class RemoteLessor implements Lessor {
     if (message.kind === 'failed') {
       if (!this.#requests.refused(connection, message)) this.#subscriptions.ended(message.id, message.error)
     } else if (message.kind === 'watching' || message.kind === 'events' || message.kind === 'over') {
-      if (this.#subscriptions.received(message) && message.kind === 'events') this.#revision = Math.max(this.#revision, message.events[0]!.revision)
+      if (this.#subscriptions.received(message) && message.kind === 'events')
+        this.#revision = Math.max(this.#revision, message.events[0]!.revision)
     }
   }
 
