@@ -81,7 +81,7 @@ export async function takeover(report, { quick }) {
 
 /**
  * A command that comes alone, one every 100 ms: the caches of the processor hold other programs by then. Counts what the loop of the server takes for each beyond
- * what it takes without commands.
+ * what it takes without commands. On a machine with other work, that work takes the caches and interrupts the loop: the least disturbed tenth says more then.
  */
 export async function cold(report, { quick }) {
   if (loopTime(process.pid) === undefined) return
@@ -100,7 +100,6 @@ export async function cold(report, { quick }) {
       else await ask(`LEASE.RELEASE ${lease}`)
     }
     for (let i = 0; i < 6_000; i++) await command(i)
-    /** The median, so that a collection of garbage or a beat of a timer in between does not count. */
     const loopFor = async work => {
       const took = []
       for (let i = 0; i < times; i++) {
@@ -110,18 +109,15 @@ export async function cold(report, { quick }) {
         await sleep(20)
         took.push((loopTime(server.pid) - before) * 1_000)
       }
-      took.sort((a, b) => a - b)
-      return percentile(took, 0.5)
+      return took.sort((a, b) => a - b)
     }
     const idle = await loopFor(() => {})
     const busy = await loopFor(command)
     socket.destroy()
-    report({
-      name: 'a command every 100 ms: time of the loop for each',
-      unit: 'µs',
-      value: busy - idle,
-      want: atMost(50),
-    })
+    const name = 'a command every 100 ms: time of the loop for each'
+    // The median, so that a collection of garbage or a beat of a timer in between does not count.
+    report({ name, unit: 'µs', value: percentile(busy, 0.5) - percentile(idle, 0.5), want: atMost(50) })
+    report({ name: `${name}, of the least disturbed tenth`, unit: 'µs', value: percentile(busy, 0.1) - percentile(idle, 0.1) })
   })
 }
 

@@ -77,15 +77,15 @@ export class ChangeListeners {
         for (const there of this.#byRoot.values()) for (const listener of there) listener.offer(event, revision)
         continue
       }
-      this.#offer('', event, revision)
       const name = event.resource ?? event.key ?? ''
-      for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) this.#offer(name.slice(0, end), event, revision)
+      // First those of all names, then those of this name, and of each prefix of it.
+      let end = 0
+      do {
+        const there = this.#byRoot.get(name.slice(0, end))
+        if (there !== undefined) for (const listener of there) listener.offer(event, revision)
+        end = end === 0 ? name.length : name.lastIndexOf('/', end - 1)
+      } while (end > 0)
     }
-  }
-
-  #offer(root: string, event: Event, revision: number): void {
-    const there = this.#byRoot.get(root)
-    if (there !== undefined) for (const listener of there) listener.offer(event, revision)
   }
 
   wake(): void {

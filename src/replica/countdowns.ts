@@ -93,7 +93,7 @@ export class Countdowns {
   /** Adds a countdown, to be looked at by `at`. */
   add(countdown: Countdown, at: number): void {
     if (countdown instanceof SlotCountdown) this.#others.set(this.idOf(countdown), countdown)
-    this.schedule(countdown, at)
+    this.#wheelOf(countdown).set(countdown, at)
   }
 
   remove(countdown: Countdown): void {

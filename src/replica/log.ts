@@ -290,7 +290,7 @@ export class Log {
     if (applied.kind === 'applied') for (const tail of this.tails) tail.add(bytes)
     const isOwn = batch.proposer === this.proposer
     if (events.length > 0) {
-      if (isOwn && !timekeeper.isReplaying) this.#followers.wakes.tell(events, this.state)
+      if (isOwn && this.store.waker !== undefined && !timekeeper.isReplaying) this.#followers.wakes.tell(events, this.state)
       this.#recent.push(events)
       for (const { type } of events) this.eventCounts[type]!++
       this.#listeners.offer(events, before)

@@ -260,7 +260,7 @@ export class Timekeeper {
   readonly look = (countdown: Countdown): number => this.#marks.look(countdown)
 
   #place(countdown: Countdown): void {
-    const at = this.look(countdown)
+    const at = this.#marks.look(countdown)
     this.#countdowns.add(countdown, at)
     if (this.#cancel === undefined || at < this.#armedFor) this.#arm() // else the armed timer fires first
   }

@@ -51,9 +51,10 @@ const calls = {
   async announce(address) {
     await store.announce(address)
   },
-  async beginTransaction(path) {
+  /** Waits up to `timeout` ms for the lock. */
+  async beginTransaction(path, timeout = 0) {
     const { DatabaseSync } = await loadEngine()
-    raw = new DatabaseSync(path, { timeout: 0 })
+    raw = new DatabaseSync(path, { timeout })
     raw.exec('begin immediate')
   },
   /** Keeps a file open, as another program would. */

@@ -379,7 +379,7 @@ function blocksItself(state: State, resource: Resource, want: WantedResource, ho
 
 export function acquire(state: State, effects: Effects, asked: Acquire, key: number): Granted | Queued | Refused {
   const command = key === 0 ? asked : withKeyDefaults(state, asked, key)
-  const plan = planAcquire(state, command, key)
+  const plan = key === 0 ? planned(state, command, key) : planAcquire(state, command, key)
   if ('kind' in plan) return plan
   const { wants, rank, parent, chosen, victims } = plan
   const status = chosen === undefined ? WAITING : LIVE

@@ -145,9 +145,13 @@ export class BatchSession {
     const keyCounter = host.counters.ofKey(caller.key)
     host.context.guarded.submit(caller, command, request, {
       settle: outcome => {
-        const code = outcome.kind === 'refused' ? outcome.code : 'OK'
-        counter.increment(code)
-        keyCounter.increment(code)
+        if (outcome.kind === 'refused') {
+          counter.increment(outcome.code)
+          keyCounter.increment(outcome.code)
+        } else {
+          counter.ok++
+          keyCounter.ok++
+        }
         this.#answered()
         this.#sendProfile()
         this.#send({ kind: 'outcome', id, outcome })

@@ -2,7 +2,7 @@
 import type { Refused } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import type { Caller } from '../access-control.ts'
-import type { RequestCounter, RequestCounters } from '../request-counters.ts'
+import { NO_KEY, type RequestCounter, type RequestCounters } from '../request-counters.ts'
 import { UNCOUNTED } from './command-lookup.ts'
 import { asLeaseError, writeError } from './replies.ts'
 
@@ -45,6 +45,9 @@ export class ReplyQueue {
   pending = 0
   readonly #session: ReplyingSession
   readonly #slots: ReplySlot[] = []
+  /** The key of the caller whose replies were written last, and its counter. */
+  #key = 0
+  #keyCounter = NO_KEY
   #head = 0
 
   constructor(session: ReplyingSession) {
@@ -73,7 +76,12 @@ export class ReplyQueue {
 
   /** Writes the replies that are ready, up to the first that is not. */
   write(to: RespWriter): void {
-    const keyCounter = this.#session.host.counters.ofKey(this.#session.caller.key)
+    const { caller, host } = this.#session
+    if (caller.key !== this.#key) {
+      this.#key = caller.key
+      this.#keyCounter = host.counters.ofKey(caller.key)
+    }
+    const keyCounter = this.#keyCounter
     while (this.pending > 0) {
       const slot = this.#slots[this.#head]!
       if (!slot.ready) break

@@ -62,7 +62,7 @@ async function loseTail(path: string, count: number): Promise<void> {
     if (typeof frame === 'object' && at === SEGMENT_HEADER && name !== segments[0]) await folder.remove(name)
   }
   const published = new HeadFile(`${path}-head`)
-  await published.publish(last)
+  await new Promise<void>(resolve => published.publish(last, resolve))
   published.close()
 }
 

@@ -37,6 +37,8 @@ export class FileDatabase {
   readonly #inode: number
   /** The end of the last call that has the lock, or waits for it. */
   #turn: Promise<unknown> = Promise.resolve()
+  /** The lock is held between the calls that need it: nothing can have changed since the last one. Only this class changes it. */
+  isLockKept = false
   #closed = false
 
   constructor({ path, engine, clock, timeout, onWait }: FileDatabaseOptions) {
@@ -57,17 +59,35 @@ export class FileDatabase {
   }
 
   /** Runs `work` with the lock of one append: no other process appends, repairs or changes the state meanwhile. */
-  locked<T>(work: () => Promise<T>, timeout = this.#timeout): Promise<T> {
-    const turn = this.#turn.then(async () => {
-      await this.#retryWhileBusy(() => this.sql('begin immediate').run(), timeout)
-      try {
-        return await work()
-      } finally {
-        this.#rollback()
-      }
-    })
+  locked<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(() => (this.isLockKept ? work() : this.#withLock(work)))
     this.#turn = turn.catch(() => {})
     return turn
+  }
+
+  async #withLock<T>(work: () => Promise<T>): Promise<T> {
+    await this.#retryWhileBusy(() => this.sql('begin immediate').run())
+    try {
+      return await work()
+    } finally {
+      if (!this.isLockKept) this.#rollback()
+    }
+  }
+
+  /** Within the lock: keeps it for the next calls. */
+  keepLock(): void {
+    this.isLockKept = true
+  }
+
+  /** Gives up a lock that was kept, after the calls that need it. */
+  giveUpLock(): void {
+    this.#turn = this.#turn.then(() => this.#giveUp())
+  }
+
+  #giveUp(): void {
+    if (!this.isLockKept) return
+    this.isLockKept = false
+    this.#rollback()
   }
 
   /** Runs `work` in a transaction of PATH. */
@@ -78,6 +98,7 @@ export class FileDatabase {
   }
 
   #write<T>(work: () => T): T {
+    this.#giveUp()
     this.sql('begin immediate').run()
     try {
       const result = work()
@@ -135,6 +156,7 @@ export class FileDatabase {
   async close(): Promise<void> {
     this.#closed = true
     await this.#turn
+    this.#giveUp()
     this.#statements.clear()
     this.#db.close()
   }

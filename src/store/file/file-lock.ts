@@ -4,15 +4,20 @@
  * It is a lock of the operating system on a file of its own, held by an open SQLite transaction: exclusive for an owner, shared for a user.
  * It ends with the process, however that ends, so there is nothing to clean up and no process has to be presumed dead.
  */
+import { statSync } from 'node:fs'
 import type { Database, Engine } from './engine.ts'
 
 export class FileLock {
   readonly #database: Database
   readonly #own: boolean
+  readonly #path: string
+  readonly #inode: number
 
   constructor(engine: Engine, path: string, own: boolean) {
     this.#database = new engine.DatabaseSync(path, { timeout: 0 })
     this.#own = own
+    this.#path = path
+    this.#inode = statSync(path).ino
   }
 
   /** Throws SQLite's busy error if the lock of another process excludes this one. */
@@ -26,6 +31,11 @@ export class FileLock {
       this.#database.exec('rollback')
       throw error
     }
+  }
+
+  /** Returns whether another file is at its path, or none. */
+  isReplaced(): boolean {
+    return statSync(this.#path, { throwIfNoEntry: false })?.ino !== this.#inode
   }
 
   release(): void {

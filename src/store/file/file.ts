@@ -43,8 +43,9 @@ export class FileStore implements Store {
   #changes: LogChanges | undefined
   #opening: Promise<Opened> | undefined
   #closing: Promise<void> | undefined
-  /** Calls under way, which are answered before the files are closed. */
-  readonly #calls = new Set<Promise<unknown>>()
+  /** The number of calls under way, which are answered before the files are closed. */
+  #calls = 0
+  #onAnswered: (() => void) | undefined
 
   constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
     this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
@@ -95,12 +96,16 @@ export class FileStore implements Store {
     return opened
   }
 
-  append(record: Uint8Array, after: Position): Promise<Appended> {
-    return this.#call(async log => {
+  async append(record: Uint8Array, after: Position): Promise<Appended> {
+    const log = this.#opened()
+    this.#calls++
+    try {
       const appended = await log.append(record, after)
       if (this.#waiting.size > 0) this.#answerWaiting()
       return appended
-    })
+    } finally {
+      if (--this.#calls === 0) this.#onAnswered?.()
+    }
   }
 
   read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
@@ -175,18 +180,18 @@ export class FileStore implements Store {
     await this.#opening?.catch(() => {})
     this.#changes?.close()
     this.#endWaiting(storeClosed())
-    await Promise.allSettled(this.#calls)
+    if (this.#calls > 0) await new Promise<void>(resolve => (this.#onAnswered = resolve))
     await this.#log?.close()
     this.#witness.close()
   }
 
   async #call<T>(call: (log: FileLog) => Promise<T>): Promise<T> {
-    const answer = call(this.#opened())
-    this.#calls.add(answer)
+    const log = this.#opened()
+    this.#calls++
     try {
-      return await answer
+      return await call(log)
     } finally {
-      this.#calls.delete(answer)
+      if (--this.#calls === 0) this.#onAnswered?.()
     }
   }
 

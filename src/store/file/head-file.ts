@@ -39,13 +39,13 @@ export class HeadFile {
     return positionIn(this.#file)
   }
 
-  /** Never throws: the append is valid without it, and the next one writes it again. */
-  publish({ index, nonce }: Position): Promise<void> {
-    if (this.#closed) return Promise.resolve()
+  /** Calls `then` when it is written, or has failed: the append is valid without it, and the next one writes it again. */
+  publish({ index, nonce }: Position, then: () => void): void {
+    if (this.#closed) return then()
     this.#record.writeDoubleLE(index, 0)
     this.#record.writeBigUInt64LE(nonce, 8)
     this.#record.writeUInt32LE(crc32(this.#record.subarray(0, LENGTH - 4)), LENGTH - 4)
-    return new Promise(resolve => write(this.#file, this.#record, 0, LENGTH, 0, () => resolve()))
+    write(this.#file, this.#record, 0, LENGTH, 0, then)
   }
 
   /** Tells the processes that append that this one waits for the lock. */

@@ -46,9 +46,11 @@ const calls = {
   fdatasync: promisify(fdatasync),
   fsync: promisify(fsync),
   open: promisify(open),
+  read: promisify(read),
   readdir: promisify(readdir),
   rename: promisify(rename),
   unlink: promisify(unlink),
+  write: promisify(write),
 }
 
 export class DiskFolder implements LogFolder {
@@ -101,28 +103,28 @@ class DiskFile implements LogFile {
     return new Promise((resolve, reject) => fstat(this.#file, (error, found) => (error ? reject(error) : resolve(found.size))))
   }
 
-  read(into: Uint8Array, at: number): Promise<number> {
-    return this.#during(readAll(this.#file, into, at))
+  async read(into: Uint8Array, at: number): Promise<number> {
+    this.#calls++
+    try {
+      return await readAll(this.#file, into, at)
+    } finally {
+      if (--this.#calls === 0) this.#closing?.()
+    }
   }
 
-  write(bytes: Uint8Array, at: number): Promise<void> {
-    return this.#during(
-      O_DSYNC === 0 ? writeAll(this.#file, bytes, at).then(() => calls.fdatasync(this.#file)) : writeAll(this.#file, bytes, at),
-    )
+  async write(bytes: Uint8Array, at: number): Promise<void> {
+    this.#calls++
+    try {
+      await writeAll(this.#file, bytes, at)
+      if (O_DSYNC === 0) await calls.fdatasync(this.#file)
+    } finally {
+      if (--this.#calls === 0) this.#closing?.()
+    }
   }
 
   async close(): Promise<void> {
     if (this.#calls > 0) await new Promise<void>(resolve => (this.#closing = resolve))
     await calls.close(this.#file)
-  }
-
-  async #during<T>(call: Promise<T>): Promise<T> {
-    this.#calls++
-    try {
-      return await call
-    } finally {
-      if (--this.#calls === 0) this.#closing?.()
-    }
   }
 }
 
@@ -164,30 +166,16 @@ class NewDiskFile implements NewLogFile {
 async function readAll(file: number, into: Uint8Array, at: number): Promise<number> {
   let done = 0
   while (done < into.length) {
-    const more = await readSome(file, into, done, at + done)
-    if (more === 0) break
-    done += more
+    const { bytesRead } = await calls.read(file, into, done, into.length - done, at + done)
+    if (bytesRead === 0) break
+    done += bytesRead
   }
   return done
 }
 
-function readSome(file: number, into: Uint8Array, from: number, at: number): Promise<number> {
-  return new Promise((resolve, reject) =>
-    read(file, into, from, into.length - from, at, (error, count) => (error ? reject(error) : resolve(count))),
-  )
-}
-
 /** A short write is continued: the error of a full disk comes with the next part. */
-function writeAll(file: number, bytes: Uint8Array, at: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const next = (from: number): void =>
-      write(file, bytes, from, bytes.length - from, at + from, (error, count) => {
-        if (error) reject(error)
-        else if (from + count >= bytes.length) resolve()
-        else next(from + count)
-      })
-    next(0)
-  })
+async function writeAll(file: number, bytes: Uint8Array, at: number): Promise<void> {
+  for (let done = 0; done < bytes.length; ) done += (await calls.write(file, bytes, done, bytes.length - done, at + done)).bytesWritten
 }
 
 /** Makes names in the folder durable. Windows cannot, and needs no such call. */

@@ -23,6 +23,8 @@ import { FileUsers } from './users.ts'
 
 /** For how long, in ms, this process does not take the lock again if another one waits for it. Those that wait try about every millisecond. */
 const YIELD = 3
+/** An owner keeps the lock of one append for so long, in ms, before it looks whether it still needs the lock. */
+const LOOK = 250
 
 export interface FileLogOptions {
   readonly path: string
@@ -52,8 +54,12 @@ export class FileLog {
   #epoch = 0
   /** Records up to this index may be trimmed. */
   #floor = 0
-  /** Of an owner: the write of PATH-head that is under way. */
-  #publishing: Promise<void> | undefined
+  /** A record was appended since the last look at the lock that this owner keeps. */
+  #isAppending = false
+  #cancelLook = () => {}
+  /** Of an owner: the position that is being written to PATH-head. */
+  #publishing: Position | undefined
+  #onPublished: (() => void) | undefined
 
   constructor({ path, engine, clock = systemClock, timeout, own }: FileLogOptions) {
     this.#path = path
@@ -104,7 +110,7 @@ export class FileLog {
     await this.#removeTemporary() // first: they may have the names that are used next
     await this.#segments.load(log, acknowledgedIn(this.#path), this.#users!.hadUsers())
     this.#headFile = new HeadFile(`${this.#path}-head`)
-    await this.#headFile.publish(this.#segments.head)
+    await this.#publish(this.#segments.head)
   }
 
   /** Removes what killed processes were writing. A file is named after the row of its process; 0 is that of a process that opens the log, with the lock. */
@@ -114,21 +120,63 @@ export class FileLog {
       if (name.endsWith(TEMPORARY) && !living.has(Number(name.split('-')[1]))) await this.#folder.remove(name)
   }
 
-  async append(bytes: Uint8Array, after: Position): Promise<Appended> {
+  append(bytes: Uint8Array, after: Position): Promise<Appended> {
+    const work = () => this.#append(bytes, after)
+    return this.#own === undefined || this.#yieldUntil > 0 ? this.#appendAfterOthers(work) : this.#database.locked(work)
+  }
+
+  async #appendAfterOthers(work: () => Promise<Appended>): Promise<Appended> {
     const rest = this.#yieldUntil - this.#clock.now()
     if (rest > 0) await pause(this.#clock, rest, undefined, { ref: true })
     return this.#database.locked(async () => {
       if (this.#own === undefined) await this.#catchUp()
-      else if (this.#segments.isBroken) await this.#segments.catchUp(this.#segments.head.index)
-      const rejected = await this.#locate(after)
-      if (rejected) return rejected
-      const { head } = this.#segments
-      const gap = head.index - after.index
-      const missed = gap === 0 ? NOTHING : await this.#segments.read(after, head.index)
-      const position = await this.#segments.append(bytes, this.#clock.bits())
-      await this.#publish(position)
+      const appended = await work()
       if (this.#own === undefined) this.#yieldIfOthersWait()
-      return missed?.length === gap ? { kind: 'appended', position, missed } : { kind: 'behind', position }
+      return appended
+    })
+  }
+
+  async #append(bytes: Uint8Array, after: Position): Promise<Appended> {
+    const segments = this.#segments
+    if (segments.isBroken) await segments.catchUp(segments.head.index)
+    const rejected = await this.#locate(after)
+    if (rejected) return rejected
+    const { head } = segments
+    const gap = head.index - after.index
+    const missed = gap === 0 ? NOTHING : await segments.read(after, head.index)
+    const position = await segments.append(bytes, this.#clock.bits())
+    if (this.#own === undefined) await this.#publish(position)
+    // No other process reads it while this one lives, and the next owner finds the end by itself.
+    else if (this.#publishing === undefined) {
+      this.#publishing = position
+      this.#headFile!.publish(position, this.#published)
+    }
+    this.#isAppending = true
+    if (this.#own !== undefined && !this.#database.isLockKept) this.#keepLock()
+    return missed?.length === gap ? { kind: 'appended', position, missed } : { kind: 'behind', position }
+  }
+
+  /**
+   * Of an owner: keeps the lock of one append while it appends again and again. No other process needs the lock then, and as long as it is held, none can have changed
+   * the epoch. If PATH-owner is removed, so that another process can take the log over, the next look gives the lock up. From then on each append takes it and
+   * compares the epoch, and leaves the lock to others for a moment, as in a shared log.
+   */
+  #keepLock(): void {
+    if (this.#users!.hasLostLock()) {
+      this.#yieldUntil = this.#clock.now() + YIELD
+      return
+    }
+    this.#database.keepLock()
+    this.#planLook()
+  }
+
+  #planLook(): void {
+    this.#isAppending = false
+    this.#cancelLook()
+    this.#cancelLook = this.#clock.after(LOOK, () => {
+      if (!this.#database.isLockKept) return
+      if (this.#isAppending && !this.#users!.hasLostLock()) this.#planLook()
+      else this.#database.giveUpLock()
     })
   }
 
@@ -159,19 +207,23 @@ export class FileLog {
     await this.#segments.load(this.#database.state().log, published.index, true)
   }
 
-  async #publish(position: Position): Promise<void> {
-    const file = this.#headFile!
-    if (this.#own === undefined) return file.publish(position)
-    // No other process reads it while this one lives, and the next owner finds the end by itself.
-    this.#publishing ??= file.publish(position).finally(() => {
+  #publish(position: Position): Promise<void> {
+    return new Promise(resolve => this.#headFile!.publish(position, resolve))
+  }
+
+  /** Of an owner. */
+  readonly #published = (): void => {
+    const { head } = this.#segments
+    if (head.index === this.#publishing?.index) {
       this.#publishing = undefined
-      const { head } = this.#segments
-      if (head.index !== position.index && this.#headFile !== undefined) void this.#publish(head)
-    })
+      return this.#onPublished?.()
+    }
+    this.#publishing = head
+    this.#headFile!.publish(head, this.#published)
   }
 
   async read(after: Position): Promise<Read> {
-    const last = this.#published()
+    const last = this.#end()
     const rejected = await this.#locate(after, last)
     if (rejected) return rejected
     const records = await this.#segments.read(after, last.index)
@@ -179,7 +231,7 @@ export class FileLog {
   }
 
   /** Returns how far this store may read. */
-  #published(): Position {
+  #end(): Position {
     const { head } = this.#segments
     // While another process writes it, it may not match its checksum. What is known here is durable.
     return this.#own === undefined ? (this.#headFile!.read() ?? head) : head
@@ -187,7 +239,7 @@ export class FileLog {
 
   /** The last record that was published, and the epoch: cheap, to tell whether something has changed. */
   look(): string {
-    const { index, nonce } = this.#published()
+    const { index, nonce } = this.#end()
     return [index, nonce, this.#database.replaced(), this.#database.peek()?.epoch ?? this.#epoch].join()
   }
 
@@ -225,7 +277,7 @@ export class FileLog {
     const users = this.#users
     if (!users) return
     try {
-      await this.#publishing
+      if (this.#publishing !== undefined) await new Promise<void>(resolve => (this.#onPublished = resolve))
       await this.#database.write(() => users.unregister(), Math.min(this.#timeout, 500))
     } catch {
       // The row stays behind. Other processes see that its process has ended.
@@ -235,6 +287,7 @@ export class FileLog {
   }
 
   async #closeFiles(): Promise<void> {
+    this.#cancelLook()
     await this.#segments.close().catch(() => {})
     await this.#database?.close()
     this.#headFile?.close()
@@ -265,7 +318,7 @@ export class FileLog {
   }
 
   async #isOutdated(at: Position): Promise<boolean> {
-    const rejected = await this.#locate(at, this.#published())
+    const rejected = await this.#locate(at, this.#end())
     if (rejected?.kind === 'disowned')
       throw new LeaseError('UNAVAILABLE', `no snapshot was saved: ${this.#path} was taken over by ${rejected.by}`, {
         reason: 'owned',
@@ -279,10 +332,12 @@ export class FileLog {
   /** Undefined if the log contains the position and this store may still use it. */
   async #locate({ index, nonce }: Position, head = this.#segments.head): Promise<Rejected | undefined> {
     if (this.#database.replaced()) return { kind: 'diverged', reason: `${this.#path} was removed or replaced while it was in use` }
-    const { epoch, owner } = await this.#database.read(() => this.#database.state())
-    if (epoch !== this.#epoch) {
-      const name = await this.#database.read(() => this.#users!.nameOf(owner))
-      return { kind: 'disowned', by: name ?? 'processes that share it now' }
+    if (!this.#database.isLockKept) {
+      const { epoch, owner } = await this.#database.read(() => this.#database.state())
+      if (epoch !== this.#epoch) {
+        const name = await this.#database.read(() => this.#users!.nameOf(owner))
+        return { kind: 'disowned', by: name ?? 'processes that share it now' }
+      }
     }
     if (index > head.index) return { kind: 'diverged', reason: `the log ends at ${head.index}, before ${index}` }
     if (index < this.#floor) return { kind: 'trimmed' }

@@ -69,7 +69,8 @@ export class SegmentLog {
   #end!: LogPlace
   /** The length of the last segment. */
   #length = 0
-  #isBroken = false
+  /** A write failed: what is behind the end is not known until `catchUp`. Only this class changes it. */
+  isBroken = false
 
   constructor({ clock, ...options }: SegmentLogOptions) {
     this.#clock = clock
@@ -111,7 +112,7 @@ export class SegmentLog {
 
   /** Finds what other processes have appended since, and repairs the end. With the lock. */
   async catchUp(published: number): Promise<void> {
-    if (this.#isBroken) await this.#reopen()
+    if (this.isBroken) await this.#reopen()
     for (;;) {
       const { frames, place, reason } = await this.#find(this.#end, Number.POSITIVE_INFINITY)
       await this.#writeAgain(frames, published)
@@ -125,11 +126,6 @@ export class SegmentLog {
     }
   }
 
-  /** Tells that a write failed: what is behind the end is not known until `catchUp`. */
-  get isBroken(): boolean {
-    return this.#isBroken
-  }
-
   /** Appends one record. With the lock. It is durable when this returns. */
   async append(bytes: Uint8Array, nonce: bigint): Promise<Position> {
     const { index, nonce: before } = this.#end.position
@@ -141,7 +137,7 @@ export class SegmentLog {
     try {
       await this.#files.write(segment, offset, frame)
     } catch (error) {
-      this.#isBroken = true
+      this.isBroken = true
       throw fileError(error, this.#path, 'perhaps')
     }
     this.#end = { position, segment, offset: offset + frame.length }
@@ -186,7 +182,7 @@ export class SegmentLog {
     while (this.#segments.length > 1 && this.#segments[1]!.position.index <= index) {
       const { segment } = this.#segments[0]!
       await this.#files.remove(segment)
-      this.#segments.shift()
+      this.#segments = this.#segments.filter(start => start.segment !== segment)
     }
   }
 
@@ -240,7 +236,7 @@ export class SegmentLog {
       await file.keep(segmentName(start.segment))
     } catch (error) {
       await file.drop()
-      this.#isBroken = true // it may have its name all the same
+      this.isBroken = true // it may have its name all the same
       throw fileError(error, this.#path)
     }
     await this.#files.close(start.segment) // a larger one may take the place of one without a record
@@ -341,7 +337,7 @@ export class SegmentLog {
     try {
       await this.#files.write(segment, offset, bytes)
     } catch (error) {
-      this.#isBroken = true
+      this.isBroken = true
       throw fileError(error, this.#path)
     }
   }
@@ -362,6 +358,6 @@ export class SegmentLog {
     await this.#files.closeAll()
     await this.#list()
     await this.#enterSegment(this.#end)
-    this.#isBroken = false
+    this.isBroken = false
   }
 }

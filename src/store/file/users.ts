@@ -103,6 +103,11 @@ export class FileUsers {
     return this.#all().find(user => user.id === id)?.name
   }
 
+  /** Returns whether the file of the lock was removed or replaced: another process can take the lock of a new file. */
+  hasLostLock(): boolean {
+    return this.#lock.isReplaced()
+  }
+
   /** Releases the lock. */
   leave(): void {
     this.#lock.release()

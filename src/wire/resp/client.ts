@@ -185,20 +185,16 @@ export class RemoteLessor implements Lessor {
     connection.flush()
   }
 
-  #saw(revision: number): void {
-    this.#revision = Math.max(this.#revision, revision)
-  }
-
   // Messages from the server
 
   readonly #received = (connection: RespConnection, message: ServerMessage): void => {
     if (message.kind === 'outcome') {
-      this.#saw(message.outcome.revision)
+      this.#revision = Math.max(this.#revision, message.outcome.revision)
       if (this.#ttls.learn(message.outcome)) this.#connections.checkSooner()
       return this.#requests.answered(message.id, 'propose', message.outcome)
     }
     if (message.kind === 'view') {
-      this.#saw(message.view.revision)
+      this.#revision = Math.max(this.#revision, message.view.revision)
       return this.#requests.answered(message.id, 'read', message.view)
     }
     const backup = this.#backups.get(message.id)
@@ -206,7 +202,8 @@ export class RemoteLessor implements Lessor {
     if (message.kind === 'failed') {
       if (!this.#requests.refused(connection, message)) this.#subscriptions.ended(message.id, message.error)
     } else if (message.kind === 'watching' || message.kind === 'events' || message.kind === 'over') {
-      if (this.#subscriptions.received(message) && message.kind === 'events') this.#saw(message.events[0]!.revision)
+      if (this.#subscriptions.received(message) && message.kind === 'events')
+        this.#revision = Math.max(this.#revision, message.events[0]!.revision)
     }
   }
 
@@ -214,7 +211,7 @@ export class RemoteLessor implements Lessor {
 
   #greeted(connection: RespConnection, greeting: Greeting): void {
     if (!greeting.continues) this.#rewound(connection, greeting)
-    this.#saw(greeting.revision)
+    this.#revision = Math.max(this.#revision, greeting.revision)
     this.#subscriptions.beginAllOn(connection)
     this.#flush()
   }

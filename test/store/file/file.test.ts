@@ -16,6 +16,7 @@ import { START } from '../../../src/store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type Accident, type OwnedFixture, ownedSuite } from '../../../src/testing/owned-suite.ts'
 import { type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { passLeaseBetween } from '../../support/handed-in.ts'
 
 async function folder(): Promise<AsyncDisposable & { readonly path: string }> {
@@ -245,6 +246,90 @@ test('a process that appends one record after the other lets another one have it
   }
   await waiting
   expect(appends).toBeLessThan(1_000)
+})
+
+describe('the lock of one append', () => {
+  test('is kept by an owner that goes on appending, and given up when it rests or when another process can take the log over', async () => {
+    await using made = await folder()
+    const clock = new ManualClock()
+    const engine = await loadEngine()
+    const log = new FileLog({ path: made.path, engine, clock, timeout: 1_000, own: { name: 'a' } })
+    const { head } = await log.open()
+    const other = new engine.DatabaseSync(made.path, { timeout: 0 })
+    const isFree = () => {
+      try {
+        other.exec('begin immediate')
+      } catch {
+        return false
+      }
+      other.exec('rollback')
+      return true
+    }
+    let at = head
+    const append = async () => {
+      const appended = await log.append(Uint8Array.of(1), at)
+      if (appended.kind !== 'appended') expect.fail(appended.kind)
+      at = appended.position
+    }
+    expect(isFree()).toBe(true)
+    for (let i = 0; i < 5; i++) {
+      await append()
+      expect(isFree()).toBe(false)
+      await append()
+      await clock.advance(250)
+      expect(isFree()).toBe(false)
+    }
+    await clock.advance(250)
+    expect(isFree()).toBe(true)
+
+    // A transaction of its own ends the lock. The look that was planned must not take it for kept.
+    await append()
+    await append()
+    await log.announce('here')
+    expect(isFree()).toBe(true)
+    await clock.advance(250)
+    expect(isFree()).toBe(true)
+    await append()
+    expect(isFree()).toBe(false)
+
+    rmSync(`${made.path}-owner`)
+    await append()
+    await clock.advance(250)
+    for (let i = 0; i < 3; i++) {
+      expect(isFree()).toBe(true)
+      const appended = append()
+      await clock.advance(3)
+      await appended
+    }
+    other.close()
+    await log.close()
+  })
+
+  test('goes to the next owner although the one that was taken for dead goes on appending', async () => {
+    await using made = await folder()
+    const first = new FileStore({ path: made.path, own: { name: 'alpha' } })
+    let { head } = await first.open()
+    let acknowledged = 0
+    const appending = (async () => {
+      for (;;) {
+        const appended = await first.append(Uint8Array.of(1), head)
+        if (appended.kind !== 'appended') return appended
+        head = appended.position
+        acknowledged++
+        if (acknowledged === 10) rmSync(`${made.path}-owner`)
+        await new Promise(setImmediate) // as the outbox does
+      }
+    })()
+    await vi.waitFor(() => expect(acknowledged).toBeGreaterThan(10), { timeout: EVENT_TIMEOUT })
+    const second = new FileStore({ path: made.path, own: { name: 'beta' }, timeout: EVENT_TIMEOUT })
+    await second.open()
+    expect(await appending).toMatchObject({ kind: 'disowned', by: 'beta' })
+    const read = await second.read(START)
+    expect(read.kind === 'records' ? read.records.slice(0, acknowledged).length : read.kind).toBe(Math.min(acknowledged, 1_000))
+    expect(await second.append(Uint8Array.of(2), head)).toMatchObject({ kind: 'appended', position: { index: acknowledged + 1 } })
+    await first[Symbol.asyncDispose]()
+    await second[Symbol.asyncDispose]()
+  })
 })
 
 describe('a disk that stalls', () => {

@@ -13,6 +13,7 @@ import { propose } from '../../../src/lessor/propose.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { FileStore, type FileStoreOptions } from '../../../src/store/file/file.ts'
 import { type Position, START, type Store } from '../../../src/store.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 
 describe('several processes on one file', () => {
   test('each record that one process appends is read by another that waits for it', async () => {
@@ -182,7 +183,7 @@ describe('several processes on one file', () => {
     const renew = () => propose(replica, { kind: 'renew', leases: [granted.lease] })
     await renew() // the first renewal is written
     for (let i = 0; i < 20; i++) await propose(replica, acquire(`quick/${i}`)) // until appends take the short way
-    await child.ask('beginTransaction', folder.path)
+    await child.ask('beginTransaction', folder.path, EVENT_TIMEOUT) // the owner gives up the lock when it rests
     let isGranted = false
     const slow = propose(replica, acquire('two')).then(outcome => {
       isGranted = true
