@@ -32,8 +32,6 @@ export interface DecideOptions {
   readonly timeout?: number | undefined
   /** Gets the answer after the caller was told `UNKNOWN`. The change is sent again until there is one. */
   readonly late?: ((outcome: Outcome) => void) | undefined
-  /** With `late`: called when the outcome that the caller was not told is known, also if nothing was done. */
-  readonly resolved?: (() => void) | undefined
   /** Called at each outage. If it returns true, the timeout starts anew and the change is retried. */
   readonly retryOutage?: ((error: LeaseError) => boolean) | undefined
 }
@@ -42,7 +40,6 @@ export interface DecideOptions {
 interface Unresolved {
   readonly command: Command
   readonly late: (outcome: Outcome) => void
-  readonly resolved: (() => void) | undefined
 }
 
 /** An answer that has not come yet. */
@@ -80,7 +77,7 @@ export class Operations {
    */
   async decide(
     request: Command,
-    { ttl = 0, timeout = Math.max(TIMEOUT, ttl), late, resolved, retryOutage = never }: DecideOptions = {},
+    { ttl = 0, timeout = Math.max(TIMEOUT, ttl), late, retryOutage = never }: DecideOptions = {},
   ): Promise<Outcome> {
     // It may be proposed again under the same id, and the caller may have changed its object by then.
     const command = copyOf(request)
@@ -118,7 +115,7 @@ export class Operations {
       return earlier
     } catch (error) {
       failed = true
-      if (late !== undefined && (uncertain || isUnknown(error))) this.#unresolved.set(seq, { command, late, resolved })
+      if (late !== undefined && (uncertain || isUnknown(error))) this.#unresolved.set(seq, { command, late })
       throw error
     } finally {
       if (this.#unresolved.has(seq)) this.#resolveAll()
@@ -164,11 +161,10 @@ export class Operations {
   }
 
   #resolved(seq: number, outcome?: Outcome): void {
-    const { late, resolved } = this.#unresolved.get(seq) ?? {}
+    const { late } = this.#unresolved.get(seq) ?? {}
     this.#unresolved.delete(seq)
     this.#unanswered.delete(seq)
     if (outcome !== undefined) late?.(outcome)
-    resolved?.()
   }
 
   /** As `decide`, but throws a refusal. */

@@ -28,8 +28,6 @@ const TOGETHER = 100
 const SLEEP_CHECK = 1_000
 /** A release is repeated for this long. */
 const RELEASE_TIMEOUT = 5_000
-/** A request waits this long for the outcome of an earlier one for the same name. */
-const CERTAIN_TIMEOUT = 10_000
 /** `close` waits this long for registrations that are in flight. */
 const CLOSE_TIMEOUT = 1_000
 
@@ -43,8 +41,6 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
   /** The uptime was ahead of the monotonic clock by this much. It grows while the machine sleeps. */
   #slept = Number.POSITIVE_INFINITY
   #closed = false
-  /** Requests whose outcome is unknown, by the key of the entry that they bring. */
-  readonly #uncertain = new Map<string, Set<Promise<void>>>()
   /** Registrations being made, and releases of those that came too late. */
   readonly #inFlight = new Set<Promise<unknown>>()
   /** For tests and metrics. */
@@ -216,24 +212,6 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     if (outcome.kind === 'granted') this.#track(this.release(outcome.lease, outcome.ttl)).catch(() => {})
   }
 
-  async certain(keys: readonly string[]): Promise<void> {
-    const open = keys.flatMap(key => [...(this.#uncertain.get(key) ?? [])])
-    if (open.length > 0 && !this.#context.lessor.signal.aborted) await this.#context.within(CERTAIN_TIMEOUT, Promise.all(open))
-  }
-
-  uncertain(keys: readonly string[]): () => void {
-    const { promise, resolve } = withResolvers()
-    for (const key of keys) this.#uncertain.set(key, (this.#uncertain.get(key) ?? new Set()).add(promise))
-    return () => {
-      for (const key of keys) {
-        const open = this.#uncertain.get(key)
-        open?.delete(promise)
-        if (open?.size === 0) this.#uncertain.delete(key)
-      }
-      resolve()
-    }
-  }
-
   /** Resolves when the lease is gone. Throws `UNKNOWN` if the lessor does not answer. */
   async release(lease: number, ttl: number): Promise<void> {
     const { clock, lessor } = this.#context
@@ -265,14 +243,6 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     const end = this.#context.clock.now() + CLOSE_TIMEOUT
     while (this.#inFlight.size > 0) await this.#context.within(end - this.#context.clock.now(), Promise.allSettled(this.#inFlight))
   }
-}
-
-function withResolvers(): { readonly promise: Promise<void>; readonly resolve: () => void } {
-  let resolve = () => {}
-  const promise = new Promise<void>(settle => {
-    resolve = settle
-  })
-  return { promise, resolve }
 }
 
 function closed(): LeaseError {

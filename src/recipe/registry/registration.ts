@@ -87,10 +87,7 @@ export interface RegistryContext {
   readonly clock: Clock
   readonly lessor: Lessor
   /** Proposes a command under an operation id, and repeats it until there is an outcome. */
-  decide(
-    command: Command,
-    options?: { readonly ttl?: number; readonly late?: (outcome: Outcome) => void; readonly resolved?: () => void },
-  ): Promise<Outcome>
+  decide(command: Command, options?: { readonly ttl?: number; readonly late?: (outcome: Outcome) => void }): Promise<Outcome>
   /** Rejects after `ms` without an answer. */
   within<T>(ms: number, answer: Promise<T>): Promise<T>
 }
@@ -101,10 +98,6 @@ export interface RegistrationKeeper {
   lost(registered: Registration): void
   abandon(outcome: Outcome): void
   release(lease: number, ttl: number): Promise<void>
-  /** Resolves when the outcome of all requests of this process for these names is known. Throws `UNKNOWN` if that takes long. */
-  certain(keys: readonly string[]): Promise<void>
-  /** The outcome of a request for these names is unknown until the returned function is called. */
-  uncertain(keys: readonly string[]): () => void
 }
 
 const diagnostics = channel('leasehold:registry')
@@ -196,9 +189,6 @@ export class Registration implements AsyncDisposable {
   /** Acquires the lease with all entries. Throws what the lessor refused. */
   async acquire(): Promise<void> {
     const { clock, holder } = this.#context
-    const keys = this.instances.map(each => keyOf(each))
-    // Otherwise an earlier request could be granted after this one, and would take the names from its lease as a newer process does.
-    await this.#keeper.certain(keys)
     const sent = clock.now()
     const instances = [...this.#instances]
     const sentValues = instances.map(({ registration, state }) => ({ registration, state }))
@@ -215,12 +205,7 @@ export class Registration implements AsyncDisposable {
       ),
       ...(this.#incarnation !== undefined && { incarnation: this.#incarnation }),
     }
-    let resolve = () => {}
-    const options = { ttl: this.ttl, late: (late: Outcome) => this.#keeper.abandon(late), resolved: () => resolve() }
-    const outcome = await this.#context.decide(command, options).catch(error => {
-      if (LeaseError.is(error, 'UNKNOWN')) resolve = this.#keeper.uncertain(keys)
-      throw error
-    })
+    const outcome = await this.#context.decide(command, { ttl: this.ttl, late: late => this.#keeper.abandon(late) })
     if (outcome.kind !== 'granted') throw refusalOf(outcome)
     this.#incarnation ??= outcome.incarnation
     if (this.#over.signal.aborted) return this.#keeper.abandon(outcome)
