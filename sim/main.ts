@@ -1,4 +1,4 @@
-/** `npm run sim -- --seeds N [--seed S] [--pairs] [--planted [--record FILE]] [--json]` */
+/** `npm run sim -- --seeds N [--seed S] [--pairs] [--planted [--record FILE [--cheapest]]] [--json]` */
 import { writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { impossiblePairs } from './impossible-pairs.ts'
@@ -26,6 +26,8 @@ function parseOptions() {
     pairs: { type: 'boolean', default: false },
     only: { type: 'string' },
     record: { type: 'string' },
+    cheapest: { type: 'boolean', default: false },
+    cpu: { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     trace: { type: 'boolean', default: false },
     first: { type: 'boolean', default: false },
@@ -130,6 +132,12 @@ function sayKnown({ met }: Sums): void {
   for (const [finding, count] of [...met].sort()) say(`known finding ${finding}: met by ${count} seeds`)
 }
 
+/** Of this process so far. */
+function secondsOfCpu(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1e6
+}
+
 async function simulate(): Promise<number> {
   const only = values.seed === undefined ? undefined : whole('seed')
   const sums = new Sums()
@@ -138,7 +146,10 @@ async function simulate(): Promise<number> {
   sayKnown(sums)
   say(`${seeds} seeds, ${commands} commands, ${faults} faults, ${simulatedHours} simulated hours, ${violations} violations`)
   say(`${sums.held} passed, ${violations + sums.short} failed`)
-  if (values.json) report({ ...sums.report, ...(sums.met.size > 0 && { known: Object.fromEntries(sums.met) }) })
+  if (values.json) {
+    const known = sums.met.size > 0 && { known: Object.fromEntries(sums.met) }
+    report({ ...sums.report, ...known, ...(values.cpu && { cpu: secondsOfCpu() }) })
+  }
   return violations + sums.short === 0 ? 0 : 1
 }
 
@@ -162,7 +173,8 @@ async function pairs(): Promise<number> {
 }
 
 async function planted(): Promise<number> {
-  const results = await findPlanted({ only: values.only, say })
+  if (values.cheapest && values.record === undefined) return refuse('--cheapest chooses the places that --record FILE writes')
+  const results = await findPlanted({ only: values.only, cheapest: values.cheapest, say })
   const found = results.filter(result => result.found !== undefined)
   if (values.record !== undefined) writeFileSync(values.record, placesSource(results))
   say(`${found.length} passed, ${results.length - found.length} failed`)

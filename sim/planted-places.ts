@@ -35,7 +35,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a new generation begins below the numbers that survivors saw': { profile: 'servers', seed: 2 },
   'a snapshot contains changes made while it is taken': { profile: 'embedded', seed: 2 },
   'a watch that resumes skips a revision (etcd 17529)': { profile: 'embedded', seed: 1 },
-  'children outlive their lease': { profile: 'servers', seed: 1 },
+  'children outlive their lease': { profile: 'moving', seed: 2 },
   'lock-delay applies after a release': { profile: 'embedded', seed: 1 },
   'a long grant does not begin with a short ttl': { profile: 'calm', seed: 1 },
   'a second break lengthens the first': { profile: 'calm', seed: 2 },

@@ -32,6 +32,8 @@ export interface DecideOptions {
   readonly timeout?: number | undefined
   /** Gets the answer after the caller was told `UNKNOWN`. The change is sent again until there is one. */
   readonly late?: ((outcome: Outcome) => void) | undefined
+  /** Called after `late`, or instead if there is no answer to pass on: this change cannot be carried out any more. Needs `late`. */
+  readonly settled?: (() => void) | undefined
   /** Called at each outage. If it returns true, the timeout starts anew and the change is retried. */
   readonly retryOutage?: ((error: LeaseError) => boolean) | undefined
 }
@@ -40,6 +42,7 @@ export interface DecideOptions {
 interface Unresolved {
   readonly command: Command
   readonly late: (outcome: Outcome) => void
+  readonly settled: (() => void) | undefined
 }
 
 /** An answer that has not come yet. */
@@ -77,7 +80,7 @@ export class Operations {
    */
   async decide(
     request: Command,
-    { ttl = 0, timeout = Math.max(TIMEOUT, ttl), late, retryOutage = never }: DecideOptions = {},
+    { ttl = 0, timeout = Math.max(TIMEOUT, ttl), late, settled, retryOutage = never }: DecideOptions = {},
   ): Promise<Outcome> {
     // It may be proposed again under the same id, and the caller may have changed its object by then.
     const command = copyOf(request)
@@ -115,7 +118,7 @@ export class Operations {
       return earlier
     } catch (error) {
       failed = true
-      if (late !== undefined && (uncertain || isUnknown(error))) this.#unresolved.set(seq, { command, late })
+      if (late !== undefined && (uncertain || isUnknown(error))) this.#unresolved.set(seq, { command, late, settled })
       throw error
     } finally {
       if (this.#unresolved.has(seq)) this.#resolveAll()
@@ -161,10 +164,11 @@ export class Operations {
   }
 
   #resolved(seq: number, outcome?: Outcome): void {
-    const { late } = this.#unresolved.get(seq) ?? {}
+    const { late, settled } = this.#unresolved.get(seq) ?? {}
     this.#unresolved.delete(seq)
     this.#unanswered.delete(seq)
     if (outcome !== undefined) late?.(outcome)
+    settled?.()
   }
 
   /** As `decide`, but throws a refusal. */

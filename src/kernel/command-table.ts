@@ -1,6 +1,6 @@
 /**
  * The fields of every command. Everything else that knows them follows from here: the check of a command's form (codec/form.ts), its bytes
- * in a log (codec/encode.ts), JSON bodies and the OpenAPI document (src/wire/http/schema.ts) and the words of RESP (src/server/resp/).
+ * in a log (codec/encode.ts), JSON bodies and the OpenAPI document (src/wire/http/schema.ts, with the sentences of src/wire/field-descriptions.ts) and the words of RESP (src/server/resp/).
  * The compiler compares each row with the command's interface in command.ts.
  *
  * A new command is an interface in command.ts, a row here, a rule in rule/, and a route or a RESP command where it has one.
@@ -118,42 +118,42 @@ const label: FieldType<readonly [string, string], 'other'> = {
 }
 const labels = { ...list(label, MAX_LABELS), surface: 'pairs' } as const
 
-const generation = optional(count, 'A newer generation takes the key over; an older one is refused. 0 when left out, everywhere.')
-const attachment = record<Attachment>({ key: needed(name), value: needed(textOf(VALUE_BYTES)), generation })
+const generation = optional(count)
+export const attachment = record<Attachment>({ key: needed(name), value: needed(textOf(VALUE_BYTES)), generation })
 
-const condition = record<PoolCondition>({
+export const poolCondition = record<PoolCondition>({
   label: needed(text),
   test: needed(choice(POOL_TESTS)),
   values: defaulted(list(text, MAX_CONDITION_VALUES)),
 })
 
 /** In a command, and in the snapshot of a lease. */
-export const poolConditions = list(condition, MAX_CONDITIONS)
+export const poolConditions = list(poolCondition, MAX_CONDITIONS)
 
-const poolRequest = record<PoolRequest>({
-  pool: needed(name, 'Its members are the entries pool/NAME/MEMBER.'),
-  count: optional(count, 'Members; 1 when left out.'),
-  units: optional(count, 'Units of each member; all of them when left out.'),
-  total: optional(count, 'Instead of count and units: this many units in all, on as few members as possible.'),
-  match: defaulted(poolConditions, 'Conditions on labels; all must hold.'),
-  near: optional(text, 'All members have the same value of this label.'),
-  account: optional(name, 'The user or team, for shares and quotas; the holder when left out.'),
-  expect: optional(duration, 'How long it will probably be held. It never ends the lease.'),
-  preemptible: defaulted(flag, 'It may be preempted for others, after a notice.'),
-  from: optional(duration, 'A reservation: the window begins in this time, and lasts maxLife.'),
+export const poolRequest = record<PoolRequest>({
+  pool: needed(name),
+  count: optional(count),
+  units: optional(count),
+  total: optional(count),
+  match: defaulted(poolConditions),
+  near: optional(text),
+  account: optional(name),
+  expect: optional(duration),
+  preemptible: defaulted(flag),
+  from: optional(duration),
 })
-const comparison = record<Comparison>({
+export const comparison = record<Comparison>({
   key: needed(name),
-  field: needed(choice(COMPARED), 'An entry that is not there has 0 for each number, and no value.'),
+  field: needed(choice(COMPARED)),
   is: needed(choice(RELATIONS)),
-  number: defaulted(count, 'What the field is compared with, unless it is the value.'),
-  value: defaulted(textOf(VALUE_BYTES), 'What the value is compared with: it is equal or unequal.'),
+  number: defaulted(count),
+  value: defaulted(textOf(VALUE_BYTES)),
 })
-const entryChange = record<EntryChange>({
+export const entryChange = record<EntryChange>({
   key: needed(name),
   value: defaulted(textOf(VALUE_BYTES)),
-  lease: optional(id, 'The entry ends with this lease. Left out: it stays until it is deleted.'),
-  delete: defaulted(flag, 'Delete the entry instead.'),
+  lease: optional(id),
+  delete: defaulted(flag),
 })
 const changes = list(entryChange, MAX_CHANGES)
 
@@ -194,34 +194,34 @@ const ruleFields = {
   ttlMin: optional(ruleDuration),
   ttlMax: optional(ruleDuration),
   capacity: optional(ruleCount),
-  lockDelay: optional(ruleDuration, 'After a lapse, and only then, the units stay withheld this long.'),
+  lockDelay: optional(ruleDuration),
   grace: optional(ruleDuration),
   maxLife: optional(ruleDuration),
-  maxHold: optional(ruleDuration, 'How long a holder may keep a resource that another client waits for.'),
-  quota: optional(ruleCount, 'Leases that one holder may have.'),
+  maxHold: optional(ruleDuration),
+  quota: optional(ruleCount),
   waiters: optional(ruleCount),
   queue: optional(choice(QUEUES)),
-  aging: optional(ruleDuration, 'A waiter gains one point of priority for each such time.'),
-  leases: optional(ruleCount, 'Leases in all; of the empty prefix only.'),
-  leasesPerKey: optional(ruleCount, 'Leases made with one key; of the empty prefix only.'),
-  flapPenalty: optional(ruleCount, 'What a lapse adds to the penalty of a registration; 0: nothing.'),
-  flapHalfLife: optional(ruleDuration, 'A penalty halves in this time.'),
-  flapSuppress: optional(ruleCount, 'Above this penalty a registration is suppressed.'),
-  flapReuse: optional(ruleCount, 'At this penalty the suppression ends.'),
-  preserveShare: optional(ruleCount, 'Percent of a service that is expected to renew in time; with fewer, lapses are slowed. 0: never.'),
-  preserveLeast: optional(ruleCount, 'A service of fewer registrations is neither preserved nor swept by shares.'),
-  preserveMost: optional(ruleDuration, 'How long one registration is kept at most for that reason.'),
-  sweepShare: optional(ruleCount, 'Percent of a service that may lapse in one sweep.'),
-  shareHalfLife: optional(ruleDuration, 'Of a pool: the usage of an account halves in this time.'),
-  sharePenalty: optional(ruleDuration, 'Of a pool: what each grant adds to the usage of its account, in ms of one unit.'),
-  shareWeight: optional(ruleCount, 'Of POOL/accounts/ACCOUNT: with twice the weight, twice the share.'),
-  quotaUnits: optional(ruleCount, 'Of POOL/accounts/ACCOUNT: units that the account may hold; 0: any number.'),
-  quotaBorrow: optional(ruleCount, 'Of POOL/accounts/ACCOUNT: units beyond that, while no waiter within its quota needs them.'),
-  preempt: optional(choice(PREEMPTIONS), 'Of a pool: marked: preemptible, borrowing and overtaking leases make room for others.'),
-  minHold: optional(ruleDuration, 'Of a pool: a lease is not preempted sooner.'),
-  preemptNotice: optional(ruleDuration, 'Of a pool: how long before its end the holder of a preempted lease is told.'),
-  freeEntries: optional(ruleCount, 'Entries without a lease; 0 when left out, which refuses every transaction.'),
-  freeBytes: optional(ruleCount, 'Bytes of their keys and values; 64 MiB when left out.'),
+  aging: optional(ruleDuration),
+  leases: optional(ruleCount),
+  leasesPerKey: optional(ruleCount),
+  flapPenalty: optional(ruleCount),
+  flapHalfLife: optional(ruleDuration),
+  flapSuppress: optional(ruleCount),
+  flapReuse: optional(ruleCount),
+  preserveShare: optional(ruleCount),
+  preserveLeast: optional(ruleCount),
+  preserveMost: optional(ruleDuration),
+  sweepShare: optional(ruleCount),
+  shareHalfLife: optional(ruleDuration),
+  sharePenalty: optional(ruleDuration),
+  shareWeight: optional(ruleCount),
+  quotaUnits: optional(ruleCount),
+  quotaBorrow: optional(ruleCount),
+  preempt: optional(choice(PREEMPTIONS)),
+  minHold: optional(ruleDuration),
+  preemptNotice: optional(ruleDuration),
+  freeEntries: optional(ruleCount),
+  freeBytes: optional(ruleCount),
 } satisfies FieldsOf<PolicyRules>
 
 /** The rules after `queue`, which are listed by number. A choice is written as the place of its name. */
@@ -282,14 +282,16 @@ const moveLayout: Layout<Move> = {
 /** Limits of 0 are limits like any other. */
 const priority = integer(-PRIORITY_LIMIT, PRIORITY_LIMIT)
 
+export const priorityRange = record<PriorityRange>({ low: needed(priority), high: needed(priority) })
+
 export const keyLimitFields = {
-  leases: optional(ruleCount, 'Leases, waiting or not.'),
-  waiters: optional(ruleCount, 'Leases that wait.'),
-  entries: optional(ruleCount, 'Entries, attached to leases or not.'),
-  bytes: optional(ruleCount, 'The bytes of their keys and values.'),
-  connections: optional(ruleCount, 'Open connections, on each server.'),
-  requests: optional(ruleCount, 'Requests in a second, on each server, without renewals and releases.'),
-  burst: optional(ruleCount, 'Requests that may come at once; as many as in a second when left out.'),
+  leases: optional(ruleCount),
+  waiters: optional(ruleCount),
+  entries: optional(ruleCount),
+  bytes: optional(ruleCount),
+  connections: optional(ruleCount),
+  requests: optional(ruleCount),
+  burst: optional(ruleCount),
 } satisfies FieldsOf<KeyLimits>
 export const keyLimits = record<KeyLimits>(keyLimitFields)
 
@@ -297,17 +299,14 @@ export const keyLimits = record<KeyLimits>(keyLimitFields)
 export const keyFields = {
   name: needed(name),
   hash: needed(text),
-  allow: needed(list(record<Scope>({ verb: needed(choice(VERBS)), prefix: needed(text, 'By whole segments; empty: everything.') }))),
-  accounts: defaulted(
-    list(name, MAX_KEY_NAMES),
-    'Accounts of pools that it may use; the first where a request names none. A * at the end: any that begin so.',
-  ),
-  holders: defaulted(list(name, MAX_KEY_NAMES), 'Holder names that it may use, beside its own. A * at the end: any that begin so.'),
-  priority: optional(record<PriorityRange>({ low: needed(priority), high: needed(priority) }), 'Priorities that it may use.'),
-  noMembers: defaulted(flag, 'It may not name members of a pool, only ask the pool.'),
-  group: optional(name, 'Keys of one group share the limits of the group.'),
+  allow: needed(list(record<Scope>({ verb: needed(choice(VERBS)), prefix: needed(text) }))),
+  accounts: defaulted(list(name, MAX_KEY_NAMES)),
+  holders: defaulted(list(name, MAX_KEY_NAMES)),
+  priority: optional(priorityRange),
+  noMembers: defaulted(flag),
+  group: optional(name),
   limits: optional(keyLimits),
-  expires: optional(count, 'Unix time in ms by the wall clock of the servers.'),
+  expires: optional(count),
 } satisfies FieldsOf<Omit<CreateKey, 'kind'>>
 
 /** A key in a snapshot. */
@@ -321,30 +320,30 @@ const among: FieldType<readonly number[], 'list'> = { ...ids(MAX_REVOKED), empty
 
 const lease = needed(id)
 const resource = needed(name)
-const by = defaulted(name, 'The name that holders are told; the name of the key when left out.')
-const wants = needed(list(want, MAX_RESOURCES), '', 'RESOURCE')
-const incarnation = optional(count, "The number of the holder's process, as its first lease was answered.")
+const by = defaulted(name)
+const wants = needed(list(want, MAX_RESOURCES), 'RESOURCE')
+const incarnation = optional(count)
 
 export const COMMAND_TABLE = {
   acquire: {
     number: 0,
     fields: {
-      holder: needed(name, 'The holder: a name that people can read.'),
-      ttl: needed(duration, 'How long it lasts unless renewed.'),
+      holder: needed(name),
+      ttl: needed(duration),
       wants,
       incarnation,
       wait: defaulted(flag),
-      any: optional(count, 'How many of the resources suffice. Left out: all.'),
-      priority: defaulted(priority, 'Higher goes first; 0 when left out.'),
-      entries: defaulted(list(attachment, MAX_ENTRIES), '', 'ENTRY'),
-      parent: optional(id, 'The lease ends with this one, in the same revision.'),
-      labels: defaulted(labels, 'For people, and for clients that choose by them.', 'LABEL'),
-      holding: defaulted(ids(MAX_RESOURCES), 'Leases that the client keeps while it waits.'),
-      grace: defaulted(duration, 'How long it is merely suspect after its ttl: still listed and renewable, and granted to no other.'),
-      maxLife: optional(duration, 'Ends this long after it was granted, renewed or not.'),
-      steal: optional(choice(['after', 'force']), '', 'STEAL', 'FORCE'),
-      recall: defaulted(flag, 'Tell the present holders that another client waits.'),
-      pool: optional(poolRequest, 'Members of a pool instead of named resources.'),
+      any: optional(count),
+      priority: defaulted(priority),
+      entries: defaulted(list(attachment, MAX_ENTRIES), 'ENTRY'),
+      parent: optional(id),
+      labels: defaulted(labels, 'LABEL'),
+      holding: defaulted(ids(MAX_RESOURCES)),
+      grace: defaulted(duration),
+      maxLife: optional(duration),
+      steal: optional(choice(['after', 'force']), 'STEAL', 'FORCE'),
+      recall: defaulted(flag),
+      pool: optional(poolRequest),
     },
     bits: {
       ...{ any: 1, wait: 2, priority: 4, entries: 8, parent: 16, labels: 32, holding: 64 },
@@ -356,7 +355,7 @@ export const COMMAND_TABLE = {
     fields: {
       waiting: defaulted(flag),
       leases: needed(ids()),
-      ttl: optional(duration, 'The ttl that they have from now on, if it is longer than the present one.'),
+      ttl: optional(duration),
     },
     form: ['waiting', 'leases'],
     variants: [{ number: 24, form: ['leases', 'ttl'], applies: ({ ttl }) => ttl !== undefined }],
@@ -366,10 +365,10 @@ export const COMMAND_TABLE = {
     number: 2,
     fields: {
       lease,
-      resource: optional(name, 'Release only the grant of this resource.'),
+      resource: optional(name),
       stopped: defaulted(ids(MAX_STOPPED)),
-      ran: optional(duration, 'For how many ms it was held, for statistics.'),
-      lost: optional(choice(LOSS_CAUSES), 'The holder has lost the lease, and this is why: it counts and is listed as lapsed.'),
+      ran: optional(duration),
+      lost: optional(choice(LOSS_CAUSES)),
     },
     form: ['lease', 'resource'],
     variants: [
@@ -409,7 +408,7 @@ export const COMMAND_TABLE = {
     number: 9,
     fields: {
       target: needed(target),
-      force: defaulted(flag, 'Others may have it at once, although the holder may still use it: the one exception to exclusion.'),
+      force: defaulted(flag),
       by,
       among: optional(among),
       ended: defaulted(count),
@@ -421,14 +420,14 @@ export const COMMAND_TABLE = {
     number: 10,
     fields: {
       lease,
-      to: needed(name, 'The name of the recipient, which renews before it uses the lease.'),
-      stopped: defaulted(flag, 'The holder has stopped using the lease.'),
-      incarnation: optional(count, "The number of the recipient's process."),
+      to: needed(name),
+      stopped: defaulted(flag),
+      incarnation: optional(count),
     },
   },
   break: {
     number: 11,
-    fields: { resource, after: defaulted(duration, 'The longest time that holders may keep it; 0 when left out.'), by },
+    fields: { resource, after: defaulted(duration), by },
   },
   recall: { number: 12, fields: { resource, by } },
   policy: { number: 13, fields: { prefix: needed(text), rules: optional(policyRules) } },
@@ -438,13 +437,13 @@ export const COMMAND_TABLE = {
     fields: {
       id: needed(count),
       hash: keyFields.hash,
-      overlap: optional(duration, 'How long the former secret stays valid; left out, every former secret ends now.'),
+      overlap: optional(duration),
       expires: keyFields.expires,
     },
   },
   limit: {
     number: 27,
-    fields: { id: optional(count), group: optional(name), limits: optional(keyLimits, 'In place of all present limits.') },
+    fields: { id: optional(count), group: optional(name), limits: optional(keyLimits) },
     together: ({ id, group }) => (id !== undefined && group !== undefined ? apart('group', 'id') : undefined),
   },
   unkey: { number: 15, fields: { id: needed(count) } },
@@ -479,13 +478,13 @@ export const COMMAND_TABLE = {
   },
   widen: { number: 21, fields: { lease, wants } },
   claim: { number: 22, fields: { lease, incarnation } },
-  extend: { number: 28, fields: { lease, by: needed(duration, 'How much longer it may live.') } },
+  extend: { number: 28, fields: { lease, by: needed(duration) } },
   transaction: {
     number: 29,
     fields: {
-      compare: defaulted(list(comparison, MAX_COMPARISONS), 'All of them must be true.'),
-      success: defaulted(changes, 'Carried out, all or none, if every comparison is true.'),
-      failure: defaulted(changes, 'Carried out otherwise.'),
+      compare: defaulted(list(comparison, MAX_COMPARISONS)),
+      success: defaulted(changes),
+      failure: defaulted(changes),
     },
   },
 } as const satisfies { readonly [K in Command['kind']]: CommandRow<Extract<Command, { readonly kind: K }>> }

@@ -10,15 +10,12 @@ const unitsOfOne = record<{ readonly resource: string; readonly units: number }>
 
 export const ACQUIRE_FIELDS = {
   ...COMMAND_TABLE.acquire.fields,
-  ttlMin: optional(duration, 'A shorter one is of no use.'),
-  ttlMax: optional(duration, 'A longer one is not wanted.'),
-  wait: optional(duration, 'How long to wait in the queue while others hold it; left out: not at all.'),
-  queue: defaulted(flag, 'Answer at once, and say later when it is granted.'),
-  reuse: defaulted(
-    flag,
-    'If the holder, with the same incarnation, has a lease on exactly these resources, renew it and answer with it instead of HELD.',
-  ),
-  units: optional(count, 'Units of each resource; 1 when left out.'),
-  unitsOf: defaulted(list(unitsOfOne, MAX_RESOURCES), 'Units of one of the resources.'),
+  ttlMin: optional(duration),
+  ttlMax: optional(duration),
+  wait: optional(duration),
+  queue: defaulted(flag),
+  reuse: defaulted(flag),
+  units: optional(count),
+  unitsOf: defaulted(list(unitsOfOne, MAX_RESOURCES)),
   shared: defaulted(flag),
 } as const

@@ -95,6 +95,7 @@ test.each([
   ['--seeds', '0'],
   ['--seed', '1.5'],
   ['--profile', 'sunny'],
+  ['--cheapest', '--planted'],
 ])('a mistyped option exits with 2: %s %s', (option, value) => {
   const { status, stderr } = simulate(built, option, value)
   expect(status).toBe(2)

@@ -147,7 +147,7 @@ export type Applied =
 
 /** Applies the record at `index`, which must be the next one. Calls `each` after every command. */
 export function applyBatch(state: State, index: number, batch: Batch, effects: Effects, each?: (outcome: Outcome) => void): Applied {
-  if (index !== state.index + 1) throw new Error(`record ${index} cannot follow ${state.index}`)
+  if (index !== state.index + 1) throw new Error(`record-out-of-order ${index} ${state.index}`)
   if (index === 1) beginLog(state, batch.wall, batch.rules)
   state.index = index
   forget(state)

@@ -52,7 +52,7 @@ export class Writer {
 
   /** A whole number from 0 to 2^53 - 1. Any other number would be read back as a different one. */
   uint(value: number): void {
-    if (!Number.isSafeInteger(value) || value < 0) throw new RangeError(`${value} cannot be written as a whole number`)
+    if (!Number.isSafeInteger(value) || value < 0) throw new RangeError(`not-whole ${value}`)
     if (this.length + 8 > this.#bytes.length) this.#grow(8)
     let rest = value
     if (rest > 0x7fffffff) {
@@ -106,7 +106,7 @@ export class Writer {
         return
       }
     }
-    if (utf8Length(value) === Number.POSITIVE_INFINITY) throw new RangeError('half of a surrogate pair cannot be written')
+    if (utf8Length(value) === Number.POSITIVE_INFINITY) throw new RangeError('lone-surrogate')
     const encoded = encoder.encode(value)
     this.uint(encoded.length)
     this.raw(encoded)

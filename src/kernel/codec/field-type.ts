@@ -34,8 +34,6 @@ export interface Field<T, P extends Presence = Presence, S extends Surface = Sur
   readonly type: FieldType<T, S>
   readonly presence: P
   readonly check: Check
-  /** A sentence for the OpenAPI document. */
-  readonly about: string
   /** In RESP: the word before the value or before each item of a list, or one for each name of a choice. Empty: the field's name in upper case. */
   readonly words: readonly string[]
 }

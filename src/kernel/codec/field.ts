@@ -8,22 +8,21 @@ import { Damaged, NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import type { Check, Field, Fields, FieldType, Surface } from './field-type.ts'
 import { inOrder } from './layout.ts'
 
-export function needed<T, S extends Surface>(type: FieldType<T, S>, about = '', ...words: readonly string[]): Field<T, 'needed', S> {
-  return { type, presence: 'needed', check: type.check, about, words }
+export function needed<T, S extends Surface>(type: FieldType<T, S>, ...words: readonly string[]): Field<T, 'needed', S> {
+  return { type, presence: 'needed', check: type.check, words }
 }
 
-export function defaulted<T, S extends Surface>(type: FieldType<T, S>, about = '', ...words: readonly string[]): Field<T, 'defaulted', S> {
-  return { type, presence: 'defaulted', check: type.check, about, words }
+export function defaulted<T, S extends Surface>(type: FieldType<T, S>, ...words: readonly string[]): Field<T, 'defaulted', S> {
+  return { type, presence: 'defaulted', check: type.check, words }
 }
 
-export function optional<T, S extends Surface>(type: FieldType<T, S>, about = '', ...words: readonly string[]): Field<T, 'optional', S> {
+export function optional<T, S extends Surface>(type: FieldType<T, S>, ...words: readonly string[]): Field<T, 'optional', S> {
   const { check, empty } = type
   const flaw: Flaw = empty === '' ? { reason: 'empty', facts: { field: '', optional: true } } : { reason: 'zero', facts: { field: '' } }
   return {
     type,
     presence: 'optional',
     check: empty === undefined ? check : value => (value === empty ? flaw : check(value)),
-    about,
     words,
   }
 }

@@ -37,7 +37,7 @@ const STEP = 2_000
 
 /** Encodes lazily the state at the moment when the first chunk is requested. One at a time; leaving the loop early ends it. */
 export function* saveState(state: State): Generator<Uint8Array, void, void> {
-  if (state.saving !== undefined) throw new Error('a snapshot is already being taken')
+  if (state.saving !== undefined) throw new Error('snapshot-under-way')
   try {
     yield* chunksOf(state, saving => {
       state.saving = saving

@@ -14,6 +14,7 @@ import {
   type RegistryContext,
   refusalOf,
 } from './registration.ts'
+import { UnresolvedAcquires } from './unresolved-acquires.ts'
 
 const NO_CHECKERS =
   'no server makes health checks, so the instance is listed as unknown and not picked. Start one with leasehold serve --check-allow, or register without a check'
@@ -43,6 +44,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
   #closed = false
   /** Registrations being made, and releases of those that came too late. */
   readonly #inFlight = new Set<Promise<unknown>>()
+  readonly unresolved = new UnresolvedAcquires()
   /** For tests and metrics. */
   readonly stats = { messages: 0, renewals: 0, returns: 0 }
 

@@ -26,6 +26,7 @@ import {
   stateEntryOf,
   stateOf,
 } from '../../registry/entry.ts'
+import type { UnresolvedAcquires } from './unresolved-acquires.ts'
 import { WriteQueue } from './write-queue.ts'
 
 export interface RegisterOptions {
@@ -87,7 +88,10 @@ export interface RegistryContext {
   readonly clock: Clock
   readonly lessor: Lessor
   /** Proposes a command under an operation id, and repeats it until there is an outcome. */
-  decide(command: Command, options?: { readonly ttl?: number; readonly late?: (outcome: Outcome) => void }): Promise<Outcome>
+  decide(
+    command: Command,
+    options?: { readonly ttl?: number; readonly late?: (outcome: Outcome) => void; readonly settled?: () => void },
+  ): Promise<Outcome>
   /** Rejects after `ms` without an answer. */
   within<T>(ms: number, answer: Promise<T>): Promise<T>
 }
@@ -97,10 +101,13 @@ export interface RegistrationKeeper {
   forget(registered: Registration): void
   lost(registered: Registration): void
   abandon(outcome: Outcome): void
+  readonly unresolved: UnresolvedAcquires
   release(lease: number, ttl: number): Promise<void>
 }
 
 const diagnostics = channel('leasehold:registry')
+/** A registration waits this long, or for its ttl if that is longer, for an earlier one whose outcome is unknown. */
+const UNRESOLVED_TIMEOUT = 10_000
 /** Write a load at most once in this many ms. */
 const LOAD_INTERVAL = 1_000
 
@@ -189,6 +196,10 @@ export class Registration implements AsyncDisposable {
   /** Acquires the lease with all entries. Throws what the lessor refused. */
   async acquire(): Promise<void> {
     const { clock, holder } = this.#context
+    const { unresolved } = this.#keeper
+    const keys = this.instances.map(each => keyOf(each))
+    const settled = unresolved.settled(keys)
+    if (settled !== undefined) await this.#context.within(Math.max(UNRESOLVED_TIMEOUT, this.ttl), settled)
     const sent = clock.now()
     const instances = [...this.#instances]
     const sentValues = instances.map(({ registration, state }) => ({ registration, state }))
@@ -205,7 +216,9 @@ export class Registration implements AsyncDisposable {
       ),
       ...(this.#incarnation !== undefined && { incarnation: this.#incarnation }),
     }
-    const outcome = await this.#context.decide(command, { ttl: this.ttl, late: late => this.#keeper.abandon(late) })
+    const outcome = await unresolved.track(keys, settled =>
+      this.#context.decide(command, { ttl: this.ttl, late: late => this.#keeper.abandon(late), settled }),
+    )
     if (outcome.kind !== 'granted') throw refusalOf(outcome)
     this.#incarnation ??= outcome.incarnation
     if (this.#over.signal.aborted) return this.#keeper.abandon(outcome)

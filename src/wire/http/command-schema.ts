@@ -1,8 +1,9 @@
-/** JSON schemas of the fields of commands, made from the command table: bodies of requests over HTTP have the kernel's fields by their names. */
+/** JSON schemas of the fields of commands, made from the command table and its descriptions: bodies of requests over HTTP have the kernel's fields by their names. */
 import Type, { type TOptional, type TSchema, type TUnsafe } from 'typebox'
 import type { Field, Fields, FieldType, Presence, Surface } from '../../kernel/codec/field-type.ts'
 import { COMMAND_TABLE, type CommandTable } from '../../kernel/command-table.ts'
 import { NAME_BYTES } from '../../kernel/name.ts'
+import { COMMAND_DESCRIPTIONS, type Descriptions, descriptionsOf } from '../field-descriptions.ts'
 
 /** Counts and numbers of things. A larger JSON number would silently become another one. */
 export function whole(description?: string) {
@@ -62,17 +63,17 @@ function jsonOf(type: FieldType<unknown>, about: string): TSchema {
     case 'pairs':
       return Type.Record(Type.String(), jsonOf(type.items!.fields!.value!.type, ''), { maxProperties: type.max!, ...described })
     case 'record':
-      return Type.Object(propertiesOf(type.fields!), { additionalProperties: false, ...described })
+      return Type.Object(propertiesOf(type.fields!, descriptionsOf(type.fields!)), { additionalProperties: false, ...described })
     default:
       throw new Error(`a field of type ${type.surface} has no schema`)
   }
 }
 
-function propertiesOf(fields: Fields, names: readonly string[] = Object.keys(fields)): Record<string, TSchema> {
+function propertiesOf(fields: Fields, descriptions: Descriptions, names: readonly string[] = Object.keys(fields)): Record<string, TSchema> {
   return Object.fromEntries(
     names.map(name => {
-      const { type, presence, about } = fields[name]!
-      const schema = jsonOf(type, about)
+      const { type, presence } = fields[name]!
+      const schema = jsonOf(type, descriptions[name]!)
       return [name, presence === 'needed' ? schema : Type.Optional(schema)]
     }),
   )
@@ -83,13 +84,14 @@ export function schemaOf<F extends object, N extends string & keyof F>(
   fields: F,
   ...names: readonly N[]
 ): { readonly [K in N]: JsonOf<F[K]> } {
-  return propertiesOf(fields as Fields, names.length === 0 ? Object.keys(fields) : names) as never
+  return propertiesOf(fields as Fields, descriptionsOf(fields as Fields), names.length === 0 ? Object.keys(fields) : names) as never
 }
 
 /** The properties of these fields of a command, or of all of them. */
-export function fieldsOf<K extends keyof CommandTable, N extends string & keyof CommandTable[K]['fields']>(
+export function fieldsOf<K extends keyof typeof COMMAND_DESCRIPTIONS, N extends string & keyof CommandTable[K]['fields']>(
   kind: K,
   ...names: readonly N[]
 ): { readonly [F in N]: JsonOf<CommandTable[K]['fields'][F]> } {
-  return schemaOf<CommandTable[K]['fields'], N>(COMMAND_TABLE[kind].fields, ...names)
+  const { fields } = COMMAND_TABLE[kind]
+  return propertiesOf(fields, COMMAND_DESCRIPTIONS[kind], names.length === 0 ? Object.keys(fields) : names) as never
 }

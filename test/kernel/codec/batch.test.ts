@@ -286,7 +286,7 @@ describe('a log record', () => {
     const world = new World({ empty: true })
     world.entry([])
     const batch = { proposer: 1, seq: 9, applied: 0, decisionHash: [0, 0], wall: 0, rules: RULES, proposals: [] } as const
-    for (const index of [0, 1, 3]) expect(() => applyBatch(world.state, index, batch, world.effects)).toThrow(/cannot follow/)
+    for (const index of [0, 1, 3]) expect(() => applyBatch(world.state, index, batch, world.effects)).toThrow(/record-out-of-order/)
   })
 
   test('starts the counters at its wall time if it is the first, so that they grow even after everything was lost', () => {

@@ -92,6 +92,34 @@ describe('a registration', () => {
     await Promise.all([leases, other.leases].map(each => each[Symbol.asyncDispose]()))
   })
 
+  test('keeps its instance when an earlier registration of it, whose outcome was unknown, is carried out later', async () => {
+    const { clock, leases, lessor } = silentLessor({ holder: 'a' })
+    await using _ = leases
+    const what = { service: 's', address, ttl: 10_000 }
+    let phase: 'delayed' | 'unanswered' | 'answered' = 'delayed'
+    intercept(lessor, async (ask, command, options) => {
+      const isFirst = options.op?.seq === 1
+      if (isFirst && phase === 'delayed') throw new LeaseError('UNKNOWN', 'no answer')
+      const outcome = await ask(command, options)
+      if (isFirst && phase === 'unanswered') throw new LeaseError('UNKNOWN', 'no answer')
+      return outcome
+    })
+    const first = leases.registry.register(what)
+    const failed = expect(first).rejects.toMatchObject({ code: 'UNKNOWN' })
+    await clock.advance(30_000)
+    await failed
+    const second = leases.registry.register(what)
+    await clock.advance(1_000)
+    phase = 'unanswered'
+    await clock.advance(6_000)
+    phase = 'answered'
+    await clock.advance(5_000)
+    const me = await second
+    await clock.advance(60_000)
+    expect(await listed(leases)).toEqual(['s/a live'])
+    expect(me.signal.aborted).toBe(false)
+  })
+
   test('that is renewed within its grace keeps its lease', async () => {
     const { clock, leases, lessor, log } = silentLessor({ holder: 'a' })
     const other = silentLessor({ clock, log, holder: 'b' })
