@@ -126,7 +126,7 @@ class Columns {
   readonly #types: Uint8Array
   readonly #numbers: Float64Array
   readonly #texts: (string | undefined)[]
-  /** What filters see, one event after the other. */
+  /** Shown to filters, and overwritten with each event. */
   readonly #filtered: { type: EventType; lease: number; resource: string | undefined; key: string | undefined }
 
   constructor(size: number) {
