@@ -20,6 +20,9 @@ const CORE = ['cli/program.js', 'cli/command/run.js', 'replica/replica.js', 'sto
 /** Which package a module belongs to, by its path. */
 const PACKAGE = /^(.*\/node_modules\/((?:@[^/]+\/)?[^/]+))\//
 
+/** Imports what is not in the bundle. Such a module cannot be in the part whose compiled code is kept (src/cli/compiled-code.ts). */
+const OUTSIDE_IMPORT = /\bimport\((?!['"]\.)/
+
 /** As the compiler writes `import(name)`. */
 const OPTIONAL_IMPORT = 'import(__rewriteRelativeImportExtension(name))'
 
@@ -46,7 +49,7 @@ async function bundle(dist, input, { into, platform, output }) {
         // A module that looks for files beside itself finds them where the compiler put them (the page, package.json), or where they were bundled (workers).
         name: 'module-addresses',
         transform: (code, id) => {
-          if (PACKAGE.test(id) || !code.includes('import.meta.url') || inDist(id) === 'cli/main.js') return null
+          if (PACKAGE.test(id) || !code.includes('import.meta.url') || inDist(id) === 'cli/compiled-code.js') return null
           const address = Object.values(STARTED).includes(inDist(id)) ? `library/${inDist(id)}` : inDist(id)
           const up = relative(into, '.').split(sep).join('/')
           // Not `new URL('…', import.meta.url)`, which webpack and Vite take for a file to copy. In CommonJS that bundlers make, there is no address.
@@ -73,28 +76,31 @@ async function bundle(dist, input, { into, platform, output }) {
   return packages
 }
 
+/** The parts are in CommonJS: Node has no way to keep the compiled code of other modules from one start to the next, before 22.1. */
 async function bundleCommandLine(dist) {
   const core = new Set(CORE.flatMap(file => [...staticImports(dist, file)]))
+  const outside = new Set([...core].filter(file => OUTSIDE_IMPORT.test(readFileSync(join(dist, file), 'utf8'))))
+  const main = readFileSync(join(dist, 'cli/main.js'), 'utf8')
+  const started = [...main.matchAll(/import\('\.\/(.+?)\.js'\)/g)].map(([, name]) => name)
   rmSync(join(dist, 'cli/bundle'), { recursive: true, force: true })
-  const packages = await bundle(
-    dist,
-    { leasehold: join(dist, 'cli', 'main.js') },
-    {
-      into: 'cli/bundle',
-      platform: 'node',
-      output: inDist => ({
-        dir: join(dist, 'cli'),
-        entryFileNames: '[name].js',
-        chunkFileNames: 'bundle/[name].js',
-        codeSplitting: {
-          groups: [
-            { name: 'guard', priority: 2, test: id => GUARD.test(inDist(id)) },
-            { name: 'core', priority: 1, test: id => core.has(inDist(id)) || id.includes('/node_modules/commander/') },
-          ],
-        },
-      }),
-    },
-  )
+  const packages = await bundle(dist, Object.fromEntries(started.map(name => [name, join(dist, 'cli', `${name}.js`)])), {
+    into: 'cli/bundle',
+    platform: 'node',
+    output: inDist => ({
+      dir: join(dist, 'cli/bundle'),
+      format: 'cjs',
+      entryFileNames: '[name].cjs',
+      chunkFileNames: '[name].cjs',
+      codeSplitting: {
+        groups: [
+          { name: 'outside', priority: 3, test: id => outside.has(inDist(id)) },
+          { name: 'guard', priority: 2, test: id => GUARD.test(inDist(id)) },
+          { name: 'core', priority: 1, test: id => core.has(inDist(id)) || id.includes('/node_modules/commander/') },
+        ],
+      },
+    }),
+  })
+  writeFileSync(join(dist, 'cli/leasehold.js'), main.replaceAll(/import\('\.\/(.+?)\.js'\)/g, "import('./bundle/$1.cjs')"))
   writeFileSync(join(dist, 'cli/bundle/LICENSES.txt'), licences(packages))
 }
 

@@ -8,6 +8,7 @@ import { dirname, join, relative } from 'node:path'
 
 const STATIC = /^\s*(?:import|export)\b[^'"`;]*?\bfrom\s*['"]([^'"\n]+)['"]|^\s*import\s*['"]([^'"\n]+)['"]/gm
 const DYNAMIC = /\bimport\(\s*['"]([^'"\n]+)['"]\s*\)/g
+const REQUIRED = /\brequire\(\s*['"]([^'"\n]+)['"]\s*\)/g
 /** Files that are started by their address (below dist/library/), and the modules that start them. */
 export const STARTED = {
   'connect/heartbeat-worker.js': 'connect/heartbeat-thread.js',
@@ -63,9 +64,10 @@ export function loadableFiles(root) {
   for (let path = open.pop(); path !== undefined; path = open.pop()) {
     if (files.has(path)) continue
     files.add(path)
-    if (!/\.(js|d\.ts)$/.test(path)) continue
+    if (!/\.(c?js|d\.ts)$/.test(path)) continue
     const text = readFileSync(join(root, path), 'utf8').replace(COMMENTS, '')
-    const imported = [...text.matchAll(STATIC), ...text.matchAll(DYNAMIC)].map(([, from, bare]) => from ?? bare)
+    const required = path.endsWith('.cjs') ? text.matchAll(REQUIRED) : []
+    const imported = [...text.matchAll(STATIC), ...text.matchAll(DYNAMIC), ...required].map(([, from, bare]) => from ?? bare)
     for (const name of imported)
       if (name.startsWith('.')) add(path, name)
       else if (!name.startsWith('node:')) packages.add(name)

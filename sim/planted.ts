@@ -227,8 +227,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a watch that resumes skips a revision (etcd 17529)',
     file: 'src/replica/recent-events.js',
-    find: '.revision > revision)',
-    put: '.revision > revision + 1)',
+    find: '(middle)) > revision)',
+    put: '(middle)) > revision + 1)',
     expected: ['S13'],
   },
   {

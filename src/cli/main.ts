@@ -5,8 +5,6 @@ import * as nodeModule from 'node:module'
 
 for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, () => {})
 
-keepCompiledCode()
-
 const [command, ...rest] = process.argv.slice(2)
 
 /** A hook runs on every edit of an agent: it must not load all commands. False: the program reads the flags. */
@@ -19,18 +17,13 @@ async function ranGuard(): Promise<boolean> {
   return true
 }
 
+// Where Node does not keep compiled code by itself, the large file is loaded for that, which a hook does not need.
+if (command !== 'guard' || 'enableCompileCache' in nodeModule) {
+  const { keepCompiledCode } = await import('./compiled-code.ts')
+  keepCompiledCode(command ?? '')
+}
+
 if (!(await ranGuard())) {
   const { main } = await import('./program.ts')
   await main(process.argv.slice(2))
-}
-
-/**
- * From Node 22.1 on, keeps the compiled code for the next start, in a folder of the user. Node's default is a folder in /tmp, where another user could
- * put code of theirs.
- */
-function keepCompiledCode(): void {
-  const { enableCompileCache } = nodeModule as { readonly enableCompileCache?: (folder: string) => unknown }
-  const { NODE_COMPILE_CACHE, XDG_CACHE_HOME, HOME } = process.env
-  const caches = XDG_CACHE_HOME?.startsWith('/') ? XDG_CACHE_HOME : HOME?.startsWith('/') ? `${HOME}/.cache` : undefined
-  if (NODE_COMPILE_CACHE === undefined && caches !== undefined) enableCompileCache?.(`${caches}/leasehold`)
 }

@@ -1,6 +1,5 @@
 /** Starts the thread that renews leases while the main event loop is blocked (`heartbeat: 'worker'`). */
 import { existsSync } from 'node:fs'
-import { Worker } from 'node:worker_threads'
 import { atExit } from '../at-exit.ts'
 import { systemClock } from '../clock.ts'
 import { milliseconds } from '../duration.ts'
@@ -40,6 +39,8 @@ export async function startWorkerHeartbeat(
   const pulse = new LoopPulse()
   const exited = new Int32Array(new SharedArrayBuffer(4))
   const data: ThreadData = { url, apiKey, via, pulse: pulse.memory, exited: exited.buffer, margin: marginOf(options), maxStall }
+  // Loaded here: every start of a program would pay for it, and few use it.
+  const { Worker } = process.getBuiltinModule('node:worker_threads')
   const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
   worker.once(
     'exit',

@@ -1,5 +1,5 @@
 /** The recent events of a replica, for watches that resume. */
-import { type Event, type EventType, LOST } from '../kernel/event.ts'
+import { EVENT_TYPES, type Event, type EventType, LOST } from '../kernel/event.ts'
 
 /** Returns whether a watch wants an event. */
 export type EventFilter = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
@@ -9,18 +9,18 @@ const MAX_REVISIONS = 128
 const MAX_ANSWERED = 256 * 1_024
 /** The most bytes that the texts of all events take. Otherwise one key that rewrites one large entry would fill the memory of every replica. */
 const MAX_BYTES = 64 * 1_024 * 1_024
-const FIRST_SLOTS = 64
+const FIRST_PLACES = 64
 
 /**
  * The last events, so that a watch can resume after a revision, or learn that it must resync.
  *
- * A ring of slots that are overwritten: there may be a hundred thousand events a second, and keeping an object for each made the garbage collector the most
- * expensive part of a grant.
+ * A ring of places that are overwritten, with a column for each property: there may be a hundred thousand events a second, and keeping an object for each made
+ * the garbage collector the most expensive part of a grant.
  */
 export class RecentEvents {
   readonly #limit: number
   readonly #most: number
-  #ring: (KeptEvent | undefined)[] = []
+  #ring = new Columns(0)
   #oldest = 0
   #count = 0
   #bytes = 0
@@ -45,32 +45,28 @@ export class RecentEvents {
       if (event.type === 'generation' && event.cause === LOST) this.#forgotten = Math.max(this.#forgotten, event.revision)
       // Leases have arrived from another log: no event tells how.
       if (event.type === 'moved' && event.cause === 'arrived') this.#forgotten = Math.max(this.#forgotten, event.revision - 1)
-      const { holder, resource, key, value, cause, by } = event
-      const names = (holder?.length ?? 0) + (resource?.length ?? 0) + (key?.length ?? 0)
-      const bytes = 2 * (names + (value?.length ?? 0) + (cause?.length ?? 0) + (by?.length ?? 0))
+      const bytes = bytesOf(event)
       while (this.#count === this.#limit || (this.#count > 0 && this.#bytes + bytes > this.#most)) this.#forget()
-      if (this.#count === this.#ring.length) this.#grow()
-      const place = (this.#oldest + this.#count) % this.#ring.length
-      this.#ring[place] ??= new KeptEvent()
-      this.#ring[place].write(event, bytes)
+      if (this.#count === this.#ring.size) this.#grow()
+      this.#ring.write(this.#place(this.#count), event, bytes)
       this.#count++
       this.#bytes += bytes
     }
   }
 
   #forget(): void {
-    const slot = this.#at(0)
+    const place = this.#place(0)
     // The rest of its revision is no longer whole: forget all of it.
-    this.#forgotten = Math.max(this.#forgotten, slot.revision)
-    this.#bytes -= slot.bytes
-    slot.clear()
-    this.#oldest = (this.#oldest + 1) % this.#ring.length
+    this.#forgotten = Math.max(this.#forgotten, this.#ring.revision(place))
+    this.#bytes -= this.#ring.bytes(place)
+    this.#ring.clear(place)
+    this.#oldest = (this.#oldest + 1) % this.#ring.size
     this.#count--
   }
 
   #grow(): void {
-    const ring = new Array<KeptEvent | undefined>(Math.min(this.#limit, Math.max(FIRST_SLOTS, 2 * this.#ring.length)))
-    for (let i = 0; i < this.#count; i++) ring[i] = this.#at(i)
+    const ring = new Columns(Math.min(this.#limit, Math.max(FIRST_PLACES, 2 * this.#ring.size)))
+    for (let i = 0; i < this.#count; i++) ring.write(i, this.#ring.read(this.#place(i)), this.#ring.bytes(this.#place(i)))
     this.#ring = ring
     this.#oldest = 0
   }
@@ -85,71 +81,119 @@ export class RecentEvents {
     let high = this.#count
     while (low < high) {
       const middle = (low + high) >>> 1
-      if (this.#at(middle).revision > revision) high = middle
+      if (this.#ring.revision(this.#place(middle)) > revision) high = middle
       else low = middle + 1
     }
     const revisions: Event[][] = []
     let last: Event[] = []
     let upTo = revision
     let bytes = 0
+    const ring = this.#ring
     for (let i = low; i < this.#count; i++) {
-      const kept = this.#at(i)
-      if (kept.revision !== upTo && (revisions.length === MAX_REVISIONS || bytes >= MAX_ANSWERED)) break
-      upTo = kept.revision
-      if (wanted !== undefined && !wanted(kept)) continue
-      bytes += kept.bytes
-      if (last.length > 0 && last[0]!.revision === upTo) last.push(kept.read())
+      const place = this.#place(i)
+      const at = ring.revision(place)
+      if (at !== upTo && (revisions.length === MAX_REVISIONS || bytes >= MAX_ANSWERED)) break
+      upTo = at
+      if (wanted !== undefined && !wanted(ring.filtered(place))) continue
+      bytes += ring.bytes(place)
+      if (last.length > 0 && last[0]!.revision === upTo) last.push(ring.read(place))
       else {
-        last = [kept.read()]
+        last = [ring.read(place)]
         revisions.push(last)
       }
     }
     return { revisions, upTo }
   }
 
-  #at(i: number): KeptEvent {
-    return this.#ring[(this.#oldest + i) % this.#ring.length]!
+  #place(i: number): number {
+    return (this.#oldest + i) % this.#ring.size
   }
 }
 
-/** A slot of the ring. Numbers stay numbers (0 for none), so that overwriting them allocates nothing. */
-class KeptEvent {
-  revision = 0
-  lease = 0
-  token = 0
-  at = 0
-  type: EventType = 'resync'
-  holder: string | undefined
-  resource: string | undefined
-  key: string | undefined
-  value: string | undefined
-  cause: string | undefined
-  by: string | undefined
-  bytes = 0
+/** The size of the texts of an event, at two bytes for each UTF-16 unit. */
+function bytesOf({ holder, resource, key, value, cause, by }: Event): number {
+  const names = (holder?.length ?? 0) + (resource?.length ?? 0) + (key?.length ?? 0)
+  return 2 * (names + (value?.length ?? 0) + (cause?.length ?? 0) + (by?.length ?? 0))
+}
 
-  write(event: Event, bytes: number): void {
-    this.bytes = bytes
-    this.revision = event.revision
-    this.lease = event.lease
-    this.token = event.token ?? 0
-    this.at = event.at
-    this.type = event.type
-    this.holder = event.holder
-    this.resource = event.resource
-    this.key = event.key
-    this.value = event.value
-    this.cause = event.cause
-    this.by = event.by
+const TEXTS = ['holder', 'resource', 'key', 'value', 'cause', 'by'] as const
+/** Where the numbers of an event are, in the column of numbers. */
+const [REVISION, LEASE, TOKEN, AT, BYTES, NUMBERS] = [0, 1, 2, 3, 4, 5]
+
+/** Columns for `size` events. Overwriting a place allocates nothing, and the collector finds a few arrays instead of an object for each event. */
+class Columns {
+  readonly size: number
+  readonly #types: Uint8Array
+  readonly #numbers: Float64Array
+  readonly #texts: (string | undefined)[]
+  /** Shown to filters, and overwritten with each event. */
+  readonly #filtered: { type: EventType; lease: number; resource: string | undefined; key: string | undefined }
+
+  constructor(size: number) {
+    this.size = size
+    this.#types = new Uint8Array(size)
+    this.#numbers = new Float64Array(size * NUMBERS)
+    this.#texts = new Array<string | undefined>(size * TEXTS.length).fill(undefined)
+    this.#filtered = { type: 'resync', lease: 0, resource: undefined, key: undefined }
   }
 
-  /** Releases its texts. */
-  clear(): void {
-    this.bytes = 0
-    this.holder = this.resource = this.key = this.value = this.cause = this.by = undefined
+  revision(place: number): number {
+    return this.#numbers[place * NUMBERS + REVISION]!
   }
 
-  read(): Event {
-    const { revision, type, lease, holder, resource, token, key, value, cause, by, at } = this
-    return { revision, type, lease, holder, resource, token: token === 0 ? undefined : token, key, value, cause, by, at }
+  bytes(place: number): number {
+    return this.#numbers[place * NUMBERS + BYTES]!
+  }
+
+  /** Valid until the next call. */
+  filtered(place: number): Pick<Event, 'type' | 'lease' | 'resource' | 'key'> {
+    const filtered = this.#filtered
+    filtered.type = EVENT_TYPES[this.#types[place]!]!
+    filtered.lease = this.#numbers[place * NUMBERS + LEASE]!
+    filtered.resource = this.#texts[place * TEXTS.length + 1]
+    filtered.key = this.#texts[place * TEXTS.length + 2]
+    return filtered
+  }
+
+  /** A token of 0 stands for none. */
+  write(place: number, event: Event, bytes: number): void {
+    this.#types[place] = EVENT_TYPES.indexOf(event.type)
+    const number = place * NUMBERS
+    this.#numbers[number + REVISION] = event.revision
+    this.#numbers[number + LEASE] = event.lease
+    this.#numbers[number + TOKEN] = event.token ?? 0
+    this.#numbers[number + AT] = event.at
+    this.#numbers[number + BYTES] = bytes
+    const text = place * TEXTS.length
+    this.#texts[text] = event.holder
+    this.#texts[text + 1] = event.resource
+    this.#texts[text + 2] = event.key
+    this.#texts[text + 3] = event.value
+    this.#texts[text + 4] = event.cause
+    this.#texts[text + 5] = event.by
+  }
+
+  /** Releases the texts. */
+  clear(place: number): void {
+    this.#texts.fill(undefined, place * TEXTS.length, (place + 1) * TEXTS.length)
+  }
+
+  read(place: number): Event {
+    const number = place * NUMBERS
+    const text = place * TEXTS.length
+    const token = this.#numbers[number + TOKEN]!
+    return {
+      revision: this.#numbers[number + REVISION]!,
+      type: EVENT_TYPES[this.#types[place]!]!,
+      lease: this.#numbers[number + LEASE]!,
+      holder: this.#texts[text],
+      resource: this.#texts[text + 1],
+      token: token === 0 ? undefined : token,
+      key: this.#texts[text + 2],
+      value: this.#texts[text + 3],
+      cause: this.#texts[text + 4],
+      by: this.#texts[text + 5],
+      at: this.#numbers[number + AT]!,
+    }
   }
 }

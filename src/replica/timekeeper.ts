@@ -78,7 +78,7 @@ export class Timekeeper {
 
   /** Takes over a state that was loaded from a snapshot which is at least `age` ms old, and about `advisoryAge`. */
   load(state: State, age: number, advisoryAge: number): void {
-    this.#lastHeard.load(this.now(), advisoryAge)
+    this.#lastHeard.load(this.now(), advisoryAge, state.nextLease)
     this.#state = state
     for (const lease of this.#own) if (findLease(state, lease) === undefined) this.#own.delete(lease)
     this.#countdowns = new Countdowns(state, this.#own)
@@ -140,11 +140,11 @@ export class Timekeeper {
     }
     if (countdown === undefined) {
       const placed = newCountdown(lease, slot, timer.epoch, this.#started(), this.isReplaying)
-      if (this.isReplaying && slot === TERM) this.#lastHeard.set(placed)
+      if (this.isReplaying && slot === TERM) this.#lastHeard.acquired(lease)
       return this.#place(placed)
     }
     if (countdown.counted !== timer.epoch) {
-      if (this.isReplaying && slot === TERM) this.#lastHeard.set(countdown)
+      if (this.isReplaying && slot === TERM) this.#lastHeard.renewed(lease)
       countdown.counted = timer.epoch
       countdown.zero = Math.ceil(this.#started())
       countdown.busy = 0

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { EVENT_TYPES, type Event } from '../../src/kernel/event.ts'
 import { RecentEvents } from '../../src/replica/recent-events.ts'
 
 describe('recent events', () => {
@@ -13,6 +14,29 @@ describe('recent events', () => {
     expect(recent.after(12)!.revisions).toEqual([[event(13)]])
     expect(recent.after(13)!.revisions).toEqual([])
     expect(recent.after(99)!.revisions).toEqual([])
+  })
+
+  test('have all their properties, whatever was written to their place before', () => {
+    const recent = new RecentEvents(0, { limit: 100 })
+    const optional = { holder: 'h', resource: 'r', token: 2 ** 52, key: 'k', value: 'v', cause: 'c', by: 'b' }
+    const events: Event[] = Array.from({ length: 350 }, (_, i): Event => {
+      const kept = Object.entries(optional).filter((_, nth) => (i >> (nth % 7)) % 2 === 1)
+      return {
+        revision: i + 1,
+        type: EVENT_TYPES[i % EVENT_TYPES.length]!,
+        lease: 2 ** 52 + i,
+        at: i / 2,
+        ...Object.fromEntries(kept),
+      } satisfies Event
+    }).filter(({ type }) => type !== 'generation' && type !== 'moved')
+    const filtered: unknown[] = []
+    for (const each of events) recent.push([each])
+    const answer = recent.after(
+      events.at(-60)!.revision - 1,
+      ({ type, lease, resource, key }) => filtered.push({ type, lease, resource, key }) > 0,
+    )
+    expect(answer!.revisions).toEqual(events.slice(-60).map(each => [each]))
+    expect(filtered).toEqual(events.slice(-60).map(({ type, lease, resource, key }) => ({ type, lease, resource, key })))
   })
 
   test('that were dropped are reported as a gap, never skipped', () => {
