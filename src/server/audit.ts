@@ -16,6 +16,8 @@ export interface AuditRecord {
   readonly outcome?: Outcome
   /** The holders of the leases, if these belong to other keys. */
   readonly of?: readonly string[]
+  /** The name of the key that was changed or revoked. */
+  readonly named?: string
 }
 
 const ALWAYS_AUDITED: ReadonlySet<Command['kind']> = new Set([
@@ -46,17 +48,24 @@ interface ForeignLease {
 /** Read before the command is proposed, so that it shows the state the command met. Undefined if there is nothing to report. */
 export type ForeignLeases = Promise<readonly ForeignLease[]> | undefined
 
+interface Keys {
+  get(id: number): { readonly name: string } | undefined
+}
+
 const NONE: Promise<readonly ForeignLease[]> = Promise.resolve([])
 
 export class Audit {
   readonly #lessor: Lessor
   readonly #write: (record: AuditRecord) => void
+  readonly #keys: Keys
   /** The key of each lease. It never changes once the lease is claimed. */
   readonly #owners = new Map<number, number>()
 
-  constructor(lessor: Lessor, write: (record: AuditRecord) => void) {
+  /** `keys` are the present ones. */
+  constructor(lessor: Lessor, write: (record: AuditRecord) => void, keys: Keys) {
     this.#lessor = lessor
     this.#write = write
+    this.#keys = keys
   }
 
   /** `key` is the key that the command is judged by. `administers`: that key may act on leases of other keys. */
@@ -94,7 +103,10 @@ export class Audit {
   async record(caller: Caller, command: Command, outcome: Outcome, foreign: NonNullable<ForeignLeases>): Promise<void> {
     // A malformed command may contain anything, and changed nothing.
     if (outcome.kind === 'refused' && outcome.code === 'INVALID') return
-    if (!ON_LEASES.has(command.kind)) return this.#write({ caller, command, outcome })
+    if (!ON_LEASES.has(command.kind)) {
+      const named = 'id' in command && command.id !== undefined ? this.#keys.get(command.id)?.name : undefined
+      return this.#write({ caller, command, outcome, ...(named !== undefined && { named }) })
+    }
     const affected = (await foreign).filter(({ lease, holder }) => holder !== undefined || wasChanged(command, outcome, lease))
     if (affected.length === 0) return
     const of = affected.flatMap(({ holder }) => holder ?? [])

@@ -89,7 +89,7 @@ export class GuardedLessor implements AsyncDisposable {
     this.limits = limits
     this.clock = clock
     this.turns = turns
-    this.#audit = new Audit(lessor, audit)
+    this.#audit = new Audit(lessor, audit, access.keys)
     this.#requests = new RequestLimits({ keys: access.keys, clock, rate: limits.rate })
     this.#waiters = new RemoteWaiters(lessor, clock)
     this.#keyless = new KeylessWaiters(lessor, access)

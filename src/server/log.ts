@@ -1,5 +1,5 @@
 /**
- * The server's structured log: one JSON object per line. It contains names that clients chose, so characters that a terminal acts on or hides are replaced.
+ * The server's structured log: one JSON object per line, or the same as text. It contains names that clients chose, so characters that a terminal acts on or hides are replaced.
  * Anything that looks like a key's secret is replaced as well, in case one ever gets here.
  */
 import { type DestinationStream, pino } from 'pino'
@@ -7,6 +7,7 @@ import type { AuditRecord } from './audit.ts'
 import { CONTROL_CHARACTERS } from './control-characters.ts'
 import { SECRET_PATTERN } from './key-secret.ts'
 import type { ServerLog } from './listener.ts'
+import { asText } from './text-log.ts'
 
 const MAX_DEPTH = 6
 
@@ -22,12 +23,17 @@ function cleaned(value: unknown, left = MAX_DEPTH): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [clean(name), cleaned(item, left - 1)]))
 }
 
+export type LogFormat = 'json' | 'text'
+
 export interface LogOptions {
   readonly level?: 'debug' | 'info' | 'warn' | 'error' | 'silent'
+  /** @default json */
+  readonly format?: LogFormat
   readonly to?: DestinationStream
 }
 
-export function serverLog({ level = 'info', to }: LogOptions = {}): ServerLog {
+export function serverLog({ level = 'info', format = 'json', to: given }: LogOptions = {}): ServerLog {
+  const to = format === 'text' ? asText(given ?? process.stdout) : given
   const options = {
     level,
     base: { name: 'leasehold', pid: process.pid },
@@ -47,7 +53,7 @@ export function serverLog({ level = 'info', to }: LogOptions = {}): ServerLog {
 
 /** Writes audit records to the log: who did what, with which outcome. Hashes, values and passwords are left out. */
 export function auditTo(log: ServerLog): (record: AuditRecord) => void {
-  return ({ caller, command, outcome, of = [] }) => {
+  return ({ caller, command, outcome, of = [], named }) => {
     const did = command.kind === 'acquire' ? 'steal' : command.kind
     log.info(
       {
@@ -55,6 +61,7 @@ export function auditTo(log: ServerLog): (record: AuditRecord) => void {
         by: { key: caller.key, name: caller.name },
         did,
         ...objectOf(command),
+        ...(named !== undefined && { named }),
         ...(of.length > 0 && { of }),
         ...(outcome && { outcome: outcome.kind === 'refused' ? outcome.code : outcome.kind, revision: outcome.revision }),
       },

@@ -96,6 +96,19 @@ test('a backup is audited when it starts, on both wires', async () => {
   ])
 })
 
+test('a change of a key names the key, also when it is revoked', async () => {
+  const { here, lines, admin } = await guarded()
+  await using _ = here
+  const keys = (await here.ask('GET', '/v1/keys', undefined, bearer(admin))).json
+  const { id } = keys.keys.find(({ name }: { readonly name: string }) => name === 'worker')
+  await here.ask('POST', `/v1/keys/${id}/rotate`, {}, bearer(admin))
+  await here.ask('DELETE', `/v1/keys/${id}`, undefined, bearer(admin))
+  expect(lines).toMatchObject([
+    { did: 'rotate', on: { id }, named: 'worker' },
+    { did: 'unkey', on: { id }, named: 'worker' },
+  ])
+})
+
 test('a malformed command is refused, and not audited', async () => {
   const { here, lines, admin } = await guarded()
   await using _ = here

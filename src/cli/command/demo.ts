@@ -16,7 +16,7 @@ export function demo(program: Command): void {
     .action(async ({ port, ...rest }: Pick<ServeSettings, 'listen'> & PortFlag, self: Command) => {
       const flags = withPort(rest, port)
       const { settings, out } = commandInput(self)
-      const options: ServeSettings = { logLevel: 'error', nextPort: flags.listen === undefined, ...flags }
+      const options: ServeSettings = { logLevel: 'error', logFormat: 'text', nextPort: flags.listen === undefined, ...flags }
       const input = { settings: { ...settings, url: 'memory:', serve: {}, file: undefined }, out }
       const { runDemo } = await import('../../demo/demo.ts')
       await serveUntilStopped(input, options, errorAttribution(input, options, flags), (lessor, signal) =>

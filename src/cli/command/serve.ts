@@ -25,6 +25,7 @@ import type { Lessor } from '../../lessor.ts'
 import { readPrivately } from '../../private-file.ts'
 import { Replica } from '../../replica/replica.ts'
 import { newSecret } from '../../server/key-secret.ts'
+import type { LogFormat } from '../../server/log.ts'
 import type { RegistryOptions } from '../../server/registry/listeners.ts'
 import type { ServeOptions, Server, ServerLog } from '../../server/serve.ts'
 import { FileStore } from '../../store/file/file.ts'
@@ -50,6 +51,7 @@ export interface ServeSettings extends RegistryOptions {
   readonly shared?: boolean
   readonly nextPort?: boolean
   readonly logLevel?: string
+  readonly logFormat?: string
   readonly face?: readonly string[]
   readonly faceMap?: readonly string[]
   /** In the configuration file only: stores to which a key with `admin` may move the leases. */
@@ -59,11 +61,12 @@ export interface ServeSettings extends RegistryOptions {
 }
 
 const LISTS = ['listen', 'host', 'checkAllow', 'moveTo', 'face', 'faceMap']
-const STRINGS = ['socket', 'socketMode', 'tlsCert', 'tlsKey', 'tlsCa', 'probe', 'logLevel', 'dns', 'dnsDomain', 'udp']
+const STRINGS = ['socket', 'socketMode', 'tlsCert', 'tlsKey', 'tlsCa', 'probe', 'logLevel', 'logFormat', 'dns', 'dnsDomain', 'udp']
 const BOOLEANS = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
 const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
 const OBJECTS = ['limits', 'checkCommands']
 const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const
+const FORMATS = ['json', 'text'] as const
 /** Ms from the first INT or TERM until the process exits, whatever it waits for. Connections get the first ten seconds of it. */
 const STOP_TIMEOUT = 20_000
 /** --next-port tries this many further ports. */
@@ -90,6 +93,7 @@ export function serve(program: Command): void {
     .option('--shared', 'share the data file with other processes (default: own it)')
     .option('--next-port', 'if the port is in use, take the next free one')
     .option('--log-level <level>', `${LEVELS.join(', ')} (default: info)`)
+    .option('--log-format <format>', `${FORMATS.join(' or ')} lines on stderr (default: text on a terminal, json elsewhere)`)
     .option('--face <names>', `answer clients of other servers too: ${FACE_NAMES.join(', ')}; may be repeated`, collect)
     .option(
       '--face-map <rules>',
@@ -219,13 +223,19 @@ export async function serveUntilStopped(
   // Before a store is opened for it.
   await attribute(['listen'], () => void (options.listen ?? []).map(addressOf))
   const [{ mcpRoute }, { hookRoute }] = await Promise.all([import('../../mcp/http-route.ts'), import('../../guard/hook-route.ts')])
-  const { logLevel = 'info' } = options // the actions of operators are logged at this level
+  const { logLevel = 'info', logFormat = process.stderr.isTTY ? 'text' : 'json' } = options // the actions of operators are logged at info
   await attribute(['logLevel'], () => {
     if (!(LEVELS as readonly string[]).includes(logLevel))
       throw usageError(`unknown log level ${logLevel}`, `Known levels: ${LEVELS.join(', ')}.`)
   })
+  await attribute(['logFormat'], () => {
+    if (!(FORMATS as readonly string[]).includes(logFormat))
+      throw usageError(`unknown log format ${logFormat}`, `Known formats: ${FORMATS.join(', ')}.`)
+  })
   process.stderr.on('error', () => {}) // a log without a reader must not end the server
-  const log = serverLog({ level: logLevel as (typeof LEVELS)[number], to: process.stderr })
+  const format = logFormat as LogFormat
+  const log = serverLog({ level: logLevel as (typeof LEVELS)[number], format, to: process.stderr })
+  const note = (sentence: string) => (format === 'text' ? out.note(sentence) : log.info({}, sentence))
   const limits = await attribute(['limits'], () => limitsFrom(options.limits))
   const faces = await attribute(['face'], async () => (await import('../../face/faces.ts')).loadFaces(options.face ?? []))
   const faceNames = await attribute(['faceMap'], () => new ResourceNames(parseNameMap(options.faceMap ?? [])))
@@ -300,7 +310,12 @@ export async function serveUntilStopped(
         .reload()
         .then(announceBeside)
         .then(() => log.info({ tls: 'reloaded', ...validity(options) }, 'the certificates were read again'))
-        .catch(error => log.error({ error: String(error) }, 'the certificates could not be read again; the old ones stay in use'))
+        .catch(error =>
+          log.error(
+            { error: String(error), files: [options.tlsCert, options.tlsKey, options.tlsCa].filter(file => file !== undefined) },
+            'the certificates could not be read again; the old ones stay in use',
+          ),
+        )
     }
     process.on('SIGHUP', reload)
     await using registry = await attribute(REGISTRY, () => openRegistryListeners(server, options, { clock: systemClock, log }))
@@ -309,15 +324,17 @@ export async function serveUntilStopped(
     await announceBeside()
     // Clients that opened the former store follow the leases themselves.
     lessor.onMoved(() => void announceBeside())
-    await printAddresses(redactedUrl(url), out, server, options, registry.opened)
+    await printAddresses(redactedUrl(url), { out, note }, server, options, registry.opened)
     const leave = new AbortController()
     const running = runBeside(lessor, leave.signal)
     const reason = await Promise.race([stop.requested, storeLost(lessor)])
+    log.info({ stopping: typeof reason === 'string' ? reason : 'store' }, 'the server stops: requests in progress are answered')
     leave.abort()
     await running
     process.off('SIGHUP', reload)
     if (!(reason instanceof Error)) exitAfterTimeout(log)
     await server.close()
+    log.info({ stopped: true }, 'the server has stopped')
     return reason
   }
 }
@@ -410,7 +427,7 @@ function reachable(address: string): string {
 /** The address of the web page goes to stdout, for scripts. */
 async function printAddresses(
   where: string,
-  out: CommandInput['out'],
+  { out, note }: { readonly out: CommandInput['out']; readonly note: (sentence: string) => void },
   { addresses, probeAddress }: Server,
   { tlsCert }: ServeSettings,
   registryListeners: readonly string[],
@@ -419,9 +436,9 @@ async function printAddresses(
   const pages = addresses.filter(found => !found.startsWith('/')).map(address => `${scheme}://${reachable(address)}/`)
   if (out.json)
     return out.data({ serving: where, listening: addresses, page: pages[0], ...(probeAddress !== undefined && { probe: probeAddress }) })
-  out.note(`serving ${where} on ${addresses.join(', ')}. To stop it, press Ctrl-C or send TERM`)
-  if (probeAddress !== undefined) out.note(`probes: http://${probeAddress}/healthz and /readyz`)
-  for (const listener of registryListeners) out.note(listener)
+  note(`serving ${where} on ${addresses.join(', ')}. To stop it, press Ctrl-C or send TERM`)
+  if (probeAddress !== undefined) note(`probes: http://${probeAddress}/healthz and /readyz`)
+  for (const listener of registryListeners) note(listener)
   for (const page of pages) await out.text(page)
 }
 
@@ -431,20 +448,20 @@ function storeLost({ signal }: RelocatingLessor): Promise<unknown> {
 }
 
 /** The first INT or TERM stops the server in order. A second one ends the process at once. */
-function listenForStop(): { readonly requested: Promise<undefined>; now(): void; removeListeners(): void } {
+function listenForStop(): { readonly requested: Promise<string>; now(): void; removeListeners(): void } {
   const names = ['SIGINT', 'SIGTERM'] as const
-  let onSignal = () => {}
-  const requested = new Promise<undefined>(resolve => {
-    onSignal = () => {
+  let onSignal = (_: string) => {}
+  const requested = new Promise<string>(resolve => {
+    onSignal = signal => {
       removeListeners()
-      resolve(undefined)
+      resolve(signal)
     }
   })
   const removeListeners = () => {
     for (const name of names) process.off(name, onSignal)
   }
   for (const name of names) process.on(name, onSignal)
-  return { requested, now: () => onSignal(), removeListeners }
+  return { requested, now: () => onSignal('SIGHUP'), removeListeners }
 }
 
 /**
