@@ -47,8 +47,7 @@ test('a key that another client changes meanwhile is deleted, and reported once,
   let change: Promise<unknown> | undefined
   const lessor = observed(here, call => {
     // The change is decided before the third part of the deletion.
-    if (call === 'submit' && ++commands === 3)
-      change = here.ask('POST', '/v3/kv/put', { key: b64('many/499'), value: b64('changed') })
+    if (call === 'submit' && ++commands === 3) change = here.ask('POST', '/v3/kv/put', { key: b64('many/499'), value: b64('changed') })
   })
   const { json } = await here.ask('POST', '/v3/kv/deleterange', { ...RANGE, prev_kv: true }, { lessor })
   expect(await change).toMatchObject({ status: 200 })
