@@ -135,7 +135,7 @@ async function keyLimit(crew: Crew): Promise<void> {
   const allow = [{ verb: 'acquire', prefix: 'x' }] as const
   const made = await crew.propose({ kind: 'key', name: 'limited', hash: 'a'.repeat(64), allow, limits: { waiters: 1 } })
   if (made.kind !== 'done' || made.id === undefined) throw new Error(`a scene was refused: ${JSON.stringify(made)}`)
-  const held = await leaseOf(crew, { holder: 'holder', wants: [{ resource: 'x/limited' }] })
+  await leaseOf(crew, { holder: 'holder', ttl: LONG, wants: [{ resource: 'x/limited' }] })
   const wait = (holder: string) =>
     crew.propose({ kind: 'acquire', holder, ttl: 1_000, wants: [{ resource: 'x/limited' }], wait: true }, made.id)
   for (const holder of ['first', 'second']) {
@@ -147,7 +147,6 @@ async function keyLimit(crew: Crew): Promise<void> {
       await crew.propose({ kind: 'release', lease: outcome.lease }, made.id)
     }
   }
-  await crew.propose({ kind: 'release', lease: held })
   await crew.propose({ kind: 'unkey', id: made.id })
 }
 
