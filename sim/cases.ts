@@ -33,6 +33,7 @@ const SCENES: readonly Scene[] = [
   undoneAnswer,
   lostLengthening,
   passedOnUnderNotice,
+  keyLimit,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -126,6 +127,27 @@ async function passedOnUnderNotice(crew: Crew): Promise<void> {
   await crew.propose({ kind: 'release', lease: waiter })
   await crew.propose({ kind: 'release', lease: giver })
   await crew.pause(500)
+}
+
+/** What a key has no more does not count against its limit: a waiter that went away makes room for another. */
+async function keyLimit(crew: Crew): Promise<void> {
+  const { world } = crew.site
+  const allow = [{ verb: 'acquire', prefix: 'x' }] as const
+  const made = await crew.propose({ kind: 'key', name: 'limited', hash: 'a'.repeat(64), allow, limits: { waiters: 1 } })
+  if (made.kind !== 'done' || made.id === undefined) throw new Error(`a scene was refused: ${JSON.stringify(made)}`)
+  await leaseOf(crew, { holder: 'holder', ttl: LONG, wants: [{ resource: 'x/limited' }] })
+  const wait = (holder: string) =>
+    crew.propose({ kind: 'acquire', holder, ttl: 1_000, wants: [{ resource: 'x/limited' }], wait: true }, made.id)
+  for (const holder of ['first', 'second']) {
+    const outcome = await wait(holder)
+    if (outcome.kind !== 'queued') world.violate('S10', `a key without waiters was refused one: ${JSON.stringify(outcome)}`)
+    else {
+      const more = await wait('more')
+      if (more.kind !== 'refused') world.violate('S10', `a key with one waiter, its limit, got another: ${JSON.stringify(more)}`)
+      await crew.propose({ kind: 'release', lease: outcome.lease }, made.id)
+    }
+  }
+  await crew.propose({ kind: 'unkey', id: made.id })
 }
 
 /** The name of a client of the face is released natively: the face does not answer that it leads. */

@@ -88,12 +88,12 @@ export class Crew {
   }
 
   /** Through any host, once there is one. */
-  async propose(command: Command): Promise<Outcome> {
+  async propose(command: Command, key = 0): Promise<Outcome> {
     for (;;) {
       const running = this.hosts.filter(({ replica }) => replica !== undefined)
       if (running.length > 0)
         try {
-          return await this.dice.pick(running).propose(command)
+          return await this.dice.pick(running).propose(command, undefined, key)
         } catch (error) {
           if (!(error instanceof LeaseError)) throw error
         }

@@ -71,4 +71,20 @@ export const CASE_BUGS: readonly Planted[] = [
     expected: ['S14'],
     profiles,
   },
+  {
+    name: 'a waiter that has gone still counts against the limit of its key',
+    file: 'src/kernel/state/key-use.js',
+    find: 'change(state, lease.key, { ...pendingUse(lease), waiters: 1 }, -1)',
+    put: 'change(state, lease.key, pendingUse(lease), -1)',
+    expected: ['S10'],
+    profiles,
+  },
+  {
+    name: 'the limit of a key on its waiters is not looked at',
+    file: 'src/kernel/rule/key-limit.js',
+    find: 'waiters: waits ? 1 : 0,',
+    put: 'waiters: 0,',
+    expected: ['S10'],
+    profiles,
+  },
 ]

@@ -7,8 +7,13 @@ export const NAME_BYTES = 512
 export const VALUE_BYTES = 16_384
 const HERE = { field: '' } as const
 
-/** The length in UTF-8 bytes, without encoding. A lone surrogate cannot be encoded, so it counts as infinitely long. */
+/** Longer texts are measured by the engine. */
+const SHORT = 64
+const encoder = new TextEncoder()
+
+/** The length in UTF-8 bytes. A lone surrogate cannot be encoded, so it counts as infinitely long. */
 export function utf8Length(text: string): number {
+  if (text.length > SHORT) return text.isWellFormed() ? encoder.encode(text).length : Number.POSITIVE_INFINITY
   let bytes = text.length
   for (let i = 0; i < text.length; i++) {
     const code = text.charCodeAt(i)

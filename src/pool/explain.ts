@@ -7,7 +7,7 @@ import type { PoolCondition, PoolRequest } from '../kernel/command.ts'
 import { matches } from '../kernel/rule/pool/condition.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../lessor.ts'
 import { type DurationModel, statedDuration, UNKNOWN_DURATION } from './duration-model.ts'
-import { forecastStart, type StartForecast } from './forecast.ts'
+import { forecastInSteps, type StartForecast } from './forecast.ts'
 import type { ForecastRequest, ForecastUse } from './forecast-input.ts'
 import type { PoolUse } from './learned-durations.ts'
 import { matchText } from './match.ts'
@@ -84,8 +84,7 @@ export interface ExplainPoolOptions {
 
 /** Explains why one waiter waits, from a view of the whole queue or one that was asked for this lease. Undefined if the lease does not wait for this pool. */
 export function explainWaiter(view: PoolView, lease: number, options: ExplainPoolOptions = {}): WaitExplanation | undefined {
-  const place = view.queue.findIndex(waiter => waiter.lease === lease)
-  return place < 0 ? undefined : new PoolExplainer(view, options).explain(place)
+  return [...explanations(view, { ...options, lease })].find(explanation => explanation !== undefined)
 }
 
 /** Explains why the first waiters wait, from a view that begins with them. */
@@ -93,17 +92,21 @@ export function explainPool(
   view: PoolView,
   { limit = EXPLAINED, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
 ): readonly WaitExplanation[] {
-  return [...explanations(view, { limit, ...options })]
+  return [...explanations(view, { limit, ...options })].filter(explanation => explanation !== undefined)
 }
 
-/** As `explainPool`, one waiter after another: each takes a while in a large pool. */
+/**
+ * As `explainPool`, or with `lease` as `explainWaiter`, in steps of bounded work: in a large pool, the forecast for one waiter takes a while. Yields undefined
+ * between two steps.
+ */
 export function* explanations(
   view: PoolView,
-  { limit = EXPLAINED, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
-): Generator<WaitExplanation, void, void> {
+  { limit = EXPLAINED, lease, ...options }: ExplainPoolOptions & { readonly limit?: number; readonly lease?: number } = {},
+): Generator<WaitExplanation | undefined, void, void> {
   const explainer = new PoolExplainer(view, options)
-  const { length } = view.queue.slice(0, limit)
-  for (let place = 0; place < length; place++) yield explainer.explain(place)
+  const { length } = view.queue.slice(0, lease === undefined ? limit : undefined)
+  for (let place = 0; place < length; place++)
+    if (lease === undefined || view.queue[place]!.lease === lease) yield yield* explainer.explain(place)
 }
 
 /** Members, running leases and requests in the form of the forecast, made once for all waiters. */
@@ -130,14 +133,14 @@ class PoolExplainer {
   }
 
   /** `place`: where the waiter is in the queue of the view, which may have gaps. */
-  explain(place: number): WaitExplanation {
+  *explain(place: number): Generator<undefined, WaitExplanation, void> {
     const waiter = this.#view.queue[place]!
     const { lease, holder, account, request, possible, position } = waiter
     const matching = this.#matchingOf(request)
     const reasons = this.#reasons(waiter, matching)
     const blockers = this.#blockers(matching)
-    const start = possible ? this.#forecast(place, request) : undefined
-    const alternatives = this.#options.whatIf === true ? this.#alternatives(place, waiter, start) : []
+    const start = possible ? yield* this.#forecast(place, request) : undefined
+    const alternatives = this.#options.whatIf === true ? yield* this.#alternatives(place, waiter, start) : []
     const text = sentences(this.#view, waiter, { reasons, blockers, start, alternatives })
     return { lease, holder, account, position, reasons, blockers, start, alternatives, text }
   }
@@ -212,7 +215,7 @@ class PoolExplainer {
   }
 
   /** When the waiter at this place would start with this request. */
-  #forecast(place: number, request: PoolRequest): StartForecast {
+  *#forecast(place: number, request: PoolRequest): Generator<undefined, StartForecast, void> {
     const { queue, rules } = this.#view
     const waiter = queue[place]!
     const own = request === waiter.request ? this.#requestAt(place) : this.#forecastRequest({ ...waiter, request })
@@ -229,7 +232,7 @@ class PoolExplainer {
       waiter: (at: number) => (at === ahead.length ? own : this.#requestAt(ahead[at]!)),
       discipline: rules.queue,
     }
-    const start = forecastStart(input, ahead.length)
+    const start = yield* forecastInSteps(input, ahead.length)
     const window = request.from ?? 0
     return { low: Math.max(window, start.low), median: Math.max(window, start.median), high: Math.max(window, start.high) }
   }
@@ -325,10 +328,14 @@ class PoolExplainer {
     return { fitting, largestGroup: Math.max(0, ...groups.values()) }
   }
 
-  #alternatives(place: number, { request }: PoolWaiterView, start: StartForecast | undefined): readonly Alternative[] {
+  *#alternatives(
+    place: number,
+    { request }: PoolWaiterView,
+    start: StartForecast | undefined,
+  ): Generator<undefined, readonly Alternative[], void> {
     const found: Alternative[] = []
     for (const { change, request: other } of otherRequests(request, this.#view.members).slice(0, MAX_ALTERNATIVES)) {
-      const sooner = this.#forecast(place, other)
+      const sooner = yield* this.#forecast(place, other)
       if (sooner.median === Number.POSITIVE_INFINITY) continue
       if (start === undefined || sooner.median < MUCH_SOONER * start.median) found.push({ change, start: sooner })
     }

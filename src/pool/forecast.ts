@@ -38,11 +38,28 @@ const ROUNDS = 12
 /** The share of starts that should lie between `low` and `high`. */
 export const COVERAGE = 0.8
 
+/** Work between two steps of a forecast: draws, and waiters and ends that were looked at. */
+const WORK_PER_STEP = 5_000
+
 /** Forecasts the start of the waiter at `position` of the queue. */
 export function forecastStart(input: ForecastInput, position: number, coverage = COVERAGE): StartForecast {
+  const steps = forecastInSteps(input, position, coverage)
+  for (;;) {
+    const { done, value } = steps.next()
+    if (done) return value
+  }
+}
+
+/** As `forecastStart`, in steps of bounded work. */
+export function* forecastInSteps(input: ForecastInput, position: number, coverage = COVERAGE): Generator<undefined, StartForecast, void> {
   const played = Math.min(position, PLAYED)
   const queue: ForecastRequest[] = []
-  for (let at = 0; at < played; at++) queue.push(input.waiter(at))
+  const together = Math.ceil(WORK_PER_STEP / Math.max(1, input.units.length))
+  for (let at = 0; at < played; at++) {
+    // The members that match are looked for.
+    if (at % together === together - 1) yield undefined
+    queue.push(input.waiter(at))
+  }
   queue.push(input.waiter(position))
   const samples = Math.max(FEWEST_SAMPLES, Math.min(MOST_SAMPLES, Math.floor(DRAWS / (input.running.length + played + 1))))
   const random = new Random(0x9e3779b9)
@@ -54,6 +71,9 @@ export function forecastStart(input: ForecastInput, position: number, coverage =
     // The mean of three even draws is close enough to a normal distribution.
     const pace = Math.exp(spread * 2 * (random.next() + random.next() + random.next() - 1.5))
     starts[sample] = play.start(pace) + restOfQueue(pace)
+    if (play.work < WORK_PER_STEP) continue
+    play.work = 0
+    yield undefined
   }
   starts.sort()
   const tail = (1 - coverage) / 2
@@ -129,6 +149,8 @@ class Draws {
 
 /** Plays the queue up to one waiter. It is used for many courses of events, so it allocates little for each. */
 class Play {
+  /** Draws, and waiters and ends that were looked at. */
+  work = 0
   readonly #units: readonly number[]
   readonly #discipline: PoolRules['queue']
   /** The earlier waiters, and at the end the waiter itself. */
@@ -187,6 +209,7 @@ class Play {
     let mayServe = true
     for (let now = 0; ; ) {
       if (mayServe && this.#serve(now)) return now
+      this.work++
       const ended = this.#ends.take()
       if (ended === undefined || this.#ends.at(ended) === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
       if (!this.#expected.holds(ended)) continue // it had to yield
@@ -211,6 +234,7 @@ class Play {
     const waiting = this.#waiting
     const turn = ++this.#turn
     for (let at = this.#first; at < waiting.length && this.#freeMembers.size > 0; ) {
+      this.work++
       const which = waiting[at]!
       const takes = this.#refused[this.#needs[which]!] === turn ? undefined : this.#place(which)
       if (takes === undefined) {
@@ -247,6 +271,7 @@ class Play {
     let start: { readonly at: number | undefined } | undefined
     this.#claim(head)
     for (let at = headAt + 1; at < waiting.length && this.#freeMembers.size > 0; ) {
+      this.work++
       if (isBackfill && at - headAt > BACKFILL_DEPTH) return false
       const which = waiting[at]!
       let yields = false
@@ -275,6 +300,7 @@ class Play {
   }
 
   #begin(): void {
+    this.work += this.#draws.length
     this.#first = 0
     this.#waiting.length = this.#queue.length
     for (let at = 0; at < this.#waiting.length; at++) this.#waiting[at] = at

@@ -67,6 +67,7 @@ interface ServerConnectionsOptions {
 
 export class Connections {
   static readonly #bySocket = new WeakMap<object, TrackedConnection>()
+  static readonly #byServer = new WeakMap<object, Connections>()
   readonly #access: AccessControl
   readonly #clock: Clock
   readonly #limits: Limits
@@ -86,11 +87,19 @@ export class Connections {
     this.#clock = clock
     this.#limits = limits
     this.#log = log
+    Connections.#byServer.set(access, this)
   }
 
   /** The connection of a socket that was passed to `open`. */
   static of(socket: object): TrackedConnection | undefined {
     return Connections.#bySocket.get(socket)
+  }
+
+  /** Open connections of the server with this access control, by key. Empty for a server without a port. */
+  static *byKey(access: AccessControl): Generator<readonly [key: number, open: number], void, void> {
+    const connections = Connections.#byServer.get(access)
+    if (connections === undefined) return
+    for (const [name, open] of connections.#byKey) if (typeof name === 'number') yield [name, open]
   }
 
   get size(): number {

@@ -4,6 +4,7 @@
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
 import { ServerActivity } from './activity/activity.ts'
+import { Connections } from './connections.ts'
 import type { ListenerContext } from './listener.ts'
 import { RequestCounters } from './request-counters.ts'
 import { StoreWatch } from './store-watch.ts'
@@ -129,7 +130,23 @@ export class Metrics {
           for (const [code, count] of counts) this.inc({ key: names.get(id) ?? OTHER_KEYS, code }, count)
       },
     })
-    const uses = { leases: 'Leases of each key, waiting or not.', waiters: 'Waiting leases of each key.' } as const
+    new Gauge({
+      name: 'leasehold_key_connections',
+      help: 'Open connections of each key to this server.',
+      labelNames: ['key'],
+      registers: [this.#registry],
+      collect() {
+        this.reset()
+        const names = labels()
+        for (const [id, open] of Connections.byKey(guarded.access)) this.inc({ key: names.get(id) ?? OTHER_KEYS }, open)
+      },
+    })
+    const uses = {
+      leases: 'Leases of each key, waiting or not.',
+      waiters: 'Waiting leases of each key.',
+      entries: 'Entries of each key, also those that its waiters bring.',
+      bytes: 'Bytes of the names and values of these entries.',
+    } as const
     for (const [what, help] of Object.entries(uses))
       new Gauge({
         name: `leasehold_key_${what}`,

@@ -250,7 +250,7 @@ test('a revoked key keeps its leases until their terms are over, and they count 
   expect((await acquire(here, 'two', 'b')).status).toBe(201)
 })
 
-test('metrics count requests, refusals, leases and waiters of each key, and sum the newest of many', async () => {
+test('metrics count requests, refusals, connections, leases, waiters and entries of each key, and sum the newest of many', async () => {
   await using here = await world()
   await keyOf(here, 'k')
   await acquire(here, 'k', 'a')
@@ -272,7 +272,12 @@ test('metrics count requests, refusals, leases and waiters of each key, and sum 
       'leasehold_key_leases{key="more-0"} 1',
       'leasehold_key_leases{key="other"} 2',
       'leasehold_key_waiters{key="k"} 0',
+      'leasehold_key_entries{key="k"} 0',
+      'leasehold_key_bytes{key="k"} 0',
     ]),
   )
   expect(series.filter(line => line.startsWith('leasehold_key_leases'))).toHaveLength(101)
+  // That of the raw connection, and those of the requests over HTTP that are still open.
+  expect(Number(/leasehold_key_connections\{key="k"\} (\d+)/.exec(text)?.[1])).toBeGreaterThanOrEqual(1)
+  expect(series.filter(line => line.startsWith('leasehold_key_connections')).length).toBeLessThanOrEqual(101)
 })

@@ -1,13 +1,15 @@
 /** The key-value service: range, put, deleterange, txn and compaction. */
 import type { FaceCaller } from '../face.ts'
-import { compacted, futureRevision } from './failure.ts'
-import { KeyView, rangeTexts } from './key-view.ts'
+import { compacted, EtcdFailure, futureRevision } from './failure.ts'
+import { KeyView, keyJson, rangeTexts } from './key-view.ts'
 import type { Message } from './message.ts'
 import { deleteOf, type KeyOperation, putOf, rangeOf, type TxnOperation, txnOf } from './operation.ts'
-import { transact } from './txn.ts'
+import { deleteUnchanged, transact } from './txn.ts'
 
 /** Keys that one revision deletes. */
 const MAX_DELETED = 100
+/** A range that other clients write to is read this many times. */
+const MAX_ROUNDS = 16
 
 /** A body without its header, and the revision for the header. */
 export interface RevisedBody {
@@ -34,20 +36,30 @@ export async function deleteRange(message: Message, caller: FaceCaller): Promise
   const asked = deleteOf(message)
   if (asked.span.end === undefined) return single(asked, caller, 'response_delete_range')
   const deleted: object[] = []
-  // One round deletes a small range in one revision. A larger one takes several, so that no request holds up all others.
-  for (;;) {
+  // A small range is deleted in one revision. A larger one takes several, so that no request holds up all others; the last one deletes what is left, in one revision.
+  for (let rounds = 1; rounds <= MAX_ROUNDS; rounds++) {
     const view = await KeyView.read(caller, [asked.span])
     const found = view.within(asked.span)
-    const last = found.length <= MAX_DELETED
-    const end = last ? asked.span.end : found[MAX_DELETED]!.key
-    const round = { ...asked, span: { key: asked.span.key, end }, prevKv: true }
-    const { revision, responses } = await transact(caller, { kind: 'txn', compare: [], success: [round], failure: [] })
-    const [first] = responses as readonly { readonly response_delete_range: { readonly prev_kvs?: readonly object[] } }[]
-    deleted.push(...(first!.response_delete_range.prev_kvs ?? []))
-    if (!last) continue
-    const body = deleted.length === 0 ? {} : { deleted: String(deleted.length), ...(asked.prevKv && { prev_kvs: deleted }) }
-    return { revision, body }
+    if (found.length <= MAX_DELETED) {
+      const rest: TxnOperation = { kind: 'txn', compare: [], success: [{ ...asked, prevKv: true }], failure: [] }
+      const { revision, responses } = await transact(caller, rest)
+      const [first] = responses as readonly { readonly response_delete_range: { readonly prev_kvs?: readonly object[] } }[]
+      deleted.push(...(first!.response_delete_range.prev_kvs ?? []))
+      const body = deleted.length === 0 ? {} : { deleted: String(deleted.length), ...(asked.prevKv && { prev_kvs: deleted }) }
+      return { revision, body }
+    }
+    // All that was found, without reading the range again for each part. A part that another client changed meanwhile is left to the next round.
+    for (let at = 0; at < found.length - MAX_DELETED; at += MAX_DELETED) {
+      const part = found.slice(at, at + MAX_DELETED)
+      if (at > 0) await caller.nextTurn?.()
+      if (await deleteUnchanged(caller, part)) for (const record of part) deleted.push(keyJson(record, view.revision))
+    }
   }
+  throw new EtcdFailure(
+    'UNAVAILABLE',
+    'etcdserver: request timed out',
+    `${deleted.length} keys of the range were deleted, and other clients changed or added keys meanwhile: try again`,
+  )
 }
 
 export async function txn(message: Message, caller: FaceCaller): Promise<RevisedBody> {

@@ -132,6 +132,13 @@ async function withLateKeys(caller: FaceCaller, txn: TxnOperation, { view, plan,
   return whole.answer(revision)
 }
 
+/** Deletes these keys in one revision if all of them are as they were read, and returns whether it did. */
+export async function deleteUnchanged(caller: FaceCaller, records: readonly KeyRecord[]): Promise<boolean> {
+  const compare = records.map(record => unchanged(record.key, record))
+  const success = records.map(({ key }): EntryChange => ({ key: nameOf(key), delete: true }))
+  return (await commit(caller, { kind: 'transaction', compare, success })).succeeded
+}
+
 function unchanged(key: string, record: KeyRecord | undefined): Comparison {
   return { key: nameOf(key), field: 'revision', is: 'equal', number: record?.mod ?? 0 }
 }

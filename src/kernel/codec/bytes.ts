@@ -1,7 +1,5 @@
 /** Writes and reads the bytes of logs and snapshots: variable-length integers, UTF-8 texts, and a checksum at the end. */
 
-import { utf8Length } from '../name.ts'
-
 /** The bytes are not what was written: cut off, altered, or from another program. */
 export class Damaged extends Error {
   override readonly name = 'Damaged'
@@ -106,7 +104,7 @@ export class Writer {
         return
       }
     }
-    if (utf8Length(value) === Number.POSITIVE_INFINITY) throw new RangeError('lone-surrogate')
+    if (!value.isWellFormed()) throw new RangeError('lone-surrogate')
     const encoded = encoder.encode(value)
     this.uint(encoded.length)
     this.raw(encoded)

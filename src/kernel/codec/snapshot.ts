@@ -32,7 +32,7 @@ const ANSWERED = 5
 const ENTRIES = 6
 /** This section says how long leases were held, by class of work. */
 const DURATIONS = 15
-const CHUNK = 128 * 1_024
+const CHUNK = 64 * 1_024
 const STEP = 2_000
 
 /** Encodes lazily the state at the moment when the first chunk is requested. One at a time; leaving the loop early ends it. */

@@ -14,7 +14,7 @@ const MAX_PARSED_AT_ONCE = 64 << 10
 /** Maximum values in one item of a list, or in the body outside of its lists. The largest command that the kernel accepts has about half as many. */
 const MAX_VALUES = 20_000
 /** Work per turn of the event loop, in characters. */
-const WORK_PER_TURN = 128 << 10
+const WORK_PER_TURN = 64 << 10
 /** A value costs as much work as this many characters. */
 const VALUE_WORK = 16
 
@@ -34,9 +34,12 @@ export interface BodyLimits {
   readonly items: number
 }
 
-/** As `parseJson`, but a long text takes several turns of the event loop. Throws `LIMIT` for a list with too many items, `TOO_LARGE` for too many values. */
-export async function parseBody(text: string, limits: BodyLimits): Promise<unknown> {
-  return text.length <= MAX_PARSED_AT_ONCE ? parseJson(text, limits.depth) : new LargeBody(text, limits).parse()
+/**
+ * As `parseJson`, but a long text takes several turns of the event loop: the next one begins when `nextTurn` resolves. Throws `LIMIT` for a list with too many
+ * items, `TOO_LARGE` for too many values.
+ */
+export async function parseBody(text: string, limits: BodyLimits, nextTurn: () => Promise<void> = turn): Promise<unknown> {
+  return text.length <= MAX_PARSED_AT_ONCE ? parseJson(text, limits.depth) : new LargeBody(text, limits).parse(nextTurn)
 }
 
 class LargeBody {
@@ -62,7 +65,7 @@ class LargeBody {
     this.#limits = limits
   }
 
-  async parse(): Promise<unknown> {
+  async parse(nextTurn: () => Promise<void>): Promise<unknown> {
     const text = this.#text
     let quoted = false
     for (let at = 0; at < text.length; at++) {
@@ -75,7 +78,7 @@ class LargeBody {
       else this.#scan(text.charCodeAt(at), at)
       if (++this.#work < WORK_PER_TURN) continue
       this.#work = 0
-      await turn()
+      await nextTurn()
     }
     this.#outside += text.slice(this.#copied)
     return this.#assemble(parseCounted(this.#outside, this.#limits.depth, this.#fieldsOutside))

@@ -2,6 +2,7 @@
  * Handles one HTTP request: checks its origin, finds the route, identifies the caller, checks query and body, and calls the route. Every failure
  * becomes a response with an error code. Nothing is thrown.
  */
+import { turn } from '../../clock.ts'
 import { MAX_PROPOSALS } from '../../wire/http/schema.ts'
 import { anonymousCaller, type Caller } from '../access-control.ts'
 import { partyOf } from '../caller-turns.ts'
@@ -145,12 +146,12 @@ export class HttpHandler {
       query: query === '' && route.query === undefined ? EMPTY_QUERY : parseQuery(query, route.query),
       id: isId ? parseId(decoded(raw, 'the number')) : 0,
       name: isId ? '' : decoded(raw, 'the name'),
-      body: await this.#readBody(route, request),
+      body: await this.#readBody(route, request, caller),
     }
     return route.handle(context as RouteContext<never, never>)
   }
 
-  async #readBody(route: Route, request: HttpRequest): Promise<unknown> {
+  async #readBody(route: Route, request: HttpRequest, caller: Caller): Promise<unknown> {
     const type = request.header('content-type')
     // Checked even without a body: a form of another site cannot send this content type.
     if (request.method !== 'GET' && request.method !== 'HEAD' && (request.hasBody || type !== undefined) && !isJson(type))
@@ -172,8 +173,11 @@ export class HttpHandler {
     const text = request.hasBody ? await request.body(route.maxBodyBytes?.(this.#context) ?? this.#context.limits.body) : ''
     const { depth, renewals } = this.#context.limits
     // One more than the limit: the route itself then refuses the request, with its own message.
+    const nextTurn = () => this.#context.guarded.nextTurn(caller) ?? turn()
     const body =
-      text === '' && route.bodyOptional === true ? {} : await parseBody(text, { depth, items: Math.max(renewals, MAX_PROPOSALS) + 1 })
+      text === '' && route.bodyOptional === true
+        ? {}
+        : await parseBody(text, { depth, items: Math.max(renewals, MAX_PROPOSALS) + 1 }, nextTurn)
     check(route.body, body, 'the body')
     return body
   }

@@ -4,7 +4,6 @@ import { parseDuration } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
 import type { Acquire, Release } from '../../kernel/command.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
-import { MAX_RENEWALS } from '../../kernel/rule/renew.ts'
 import { expectedDuration } from '../../learn/expectation.ts'
 import type { TtlRange } from '../../lessor/ttl-range.ts'
 import type { LeaseView } from '../../lessor.ts'
@@ -131,16 +130,22 @@ export function mayRenew({ limits: { renewals } }: RouteContext, count: number):
     })
 }
 
-/** Renews in several commands if there are more leases than one command carries: the server's limit may be higher than the kernel's. */
+/** Leases that one command renews. Between two commands the other clients have their turn. */
+const RENEWED_AT_ONCE = 1_000
+
+/** Renews many leases, in several commands. */
 export async function renewAll(
   context: RouteContext,
   leases: readonly number[],
   op?: string,
 ): Promise<{ readonly ttls: readonly number[]; readonly revision: number }> {
   const parts: Promise<Outcome>[] = []
-  for (let at = 0; at === 0 || at < leases.length; at += MAX_RENEWALS) {
-    const command = { kind: 'renew', leases: leases.slice(at, at + MAX_RENEWALS) } as const
-    parts.push(propose(context, command, op === undefined || at === 0 ? op : `${op} ${at}`))
+  for (let at = 0; at === 0 || at < leases.length; at += RENEWED_AT_ONCE) {
+    if (at > 0) await context.guarded.nextTurn(context.caller)
+    const command = { kind: 'renew', leases: leases.slice(at, at + RENEWED_AT_ONCE) } as const
+    const part = propose(context, command, op === undefined || at === 0 ? op : `${op} ${at}`)
+    part.catch(() => {}) // may fail before all parts are awaited
+    parts.push(part)
   }
   const outcomes = (await Promise.all(parts)).map(outcome => expectOutcome(outcome, 'renewed'))
   return { ttls: outcomes.flatMap(({ ttls }) => ttls), revision: Math.max(...outcomes.map(({ revision }) => revision)) }

@@ -1,7 +1,7 @@
 /** Routes of pools: their members with what their hosts report, queues and accounts, and keeping members longer. Taking is acquiring: `POST /v1/leases` with `pool`. */
 import { parseReport, reportKey, reportPrefix } from '../../devices/report.ts'
 import { LeaseError } from '../../errors.ts'
-import { EXPLAINED, explainWaiter, explanations } from '../../pool/explain.ts'
+import { EXPLAINED, explanations, type WaitExplanation } from '../../pool/explain.ts'
 import { readDurations } from '../../pool/learned-durations.ts'
 import { Explaining, PoolAnswer, PoolExplained, Pools } from '../../wire/http/pool-schema.ts'
 import * as schema from '../../wire/http/schema.ts'
@@ -76,15 +76,13 @@ export const poolRoutes: readonly Route[] = [
         value,
         async name => (await context.guarded.read<'durations'>(context.caller, { kind: 'durations', class: name })).value,
       )
-      const one = lease === undefined ? undefined : explainWaiter(value, lease, { ...options, duration })
-      if (lease !== undefined && one === undefined)
+      const waiters: WaitExplanation[] = []
+      for (const explanation of explanations(value, { ...context.query, duration })) {
+        if (explanation !== undefined) waiters.push(explanation)
+        await context.guarded.nextTurn(context.caller)
+      }
+      if (lease !== undefined && waiters.length === 0)
         throw new HttpFailure('NOT_FOUND', `lease ${lease} does not wait for the pool ${pool}`, { facts: { lease } })
-      const waiters = one === undefined ? [] : [one]
-      if (one === undefined)
-        for (const explanation of explanations(value, { ...options, duration })) {
-          waiters.push(explanation)
-          await context.guarded.nextTurn(context.caller)
-        }
       return json(200, { pool, waiters, revision }, revision)
     },
   }),

@@ -1,6 +1,6 @@
 /** Routes of services: registration, heartbeats, discovery, and feeds for Prometheus and Envoy. */
 import { createHash } from 'node:crypto'
-import { inUtc, turn } from '../../clock.ts'
+import { inUtc } from '../../clock.ts'
 import { parseDuration } from '../../duration.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { Directory } from '../../registry/directory.ts'
@@ -20,7 +20,7 @@ const DEFAULT_TTL = 30_000
 /** Bytes of one heartbeat in a list: two names, status and load. */
 const HEARTBEAT_BYTES = 512
 /** Heartbeats, or instances of a feed, that are handled in one turn of the event loop. */
-const ITEMS_PER_TURN = 256
+const ITEMS_PER_TURN = 100
 
 /** Splits `SERVICE/INSTANCE`, the variable part of the path. */
 function namesIn(name: string): { readonly service: string; readonly instance: string } {
@@ -110,7 +110,7 @@ async function heartbeatMany(context: RouteContext<schema.Static<typeof schema.H
     }
   }
   for (let at = 0; at < changed.length; at += ITEMS_PER_TURN) {
-    if (at > 0) await turn()
+    if (at > 0) await context.guarded.nextTurn(context.caller)
     await Promise.all(changed.slice(at, at + ITEMS_PER_TURN).map(single))
   }
   return json(200, { renewed, gone, stale, revision }, revision)
@@ -199,7 +199,7 @@ async function endpoints(context: RouteContext<schema.Static<typeof schema.Disco
     if (names.length > 0 || visible.length > 0) resources.push(clusterLoadAssignment(service, visible))
     if (work < ITEMS_PER_TURN) continue
     work = 0
-    await turn()
+    await guarded.nextTurn(caller)
   }
   return json(200, { version_info: version, type_url: EDS, resources, nonce: version }, directory.revision)
 }

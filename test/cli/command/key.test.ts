@@ -119,4 +119,8 @@ test('a bound key takes members of a pool as its own account only, with its prio
   const reserve = ['pool', 'reserve', 'gpus', '--from', '1h', '--for', '1h', '--account', 'ben', '--holder', 'ann']
   expect(await here.run(reserve, as(ann))).toMatchObject({ code: 77, stderr: expect.stringMatching(/account ben/) })
   expect((await take('--holder', 'ann', '--account', 'ann')).code).toBe(0)
+  // Without an account: not the user name, which the key may not use.
+  expect((await take('--holder', 'ann')).code).toBe(0)
+  const own = ['pool', 'reserve', 'gpus', '--from', '1h', '--for', '1h', '--holder', 'ann']
+  expect((await here.run(own, as(ann))).code).toBe(0)
 })

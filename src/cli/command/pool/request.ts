@@ -40,7 +40,7 @@ const OPTIONS = {
   near: ['--near <label>', 'all members have the same value of this label, for example host'],
   expect: ['--expect <duration>', 'how long you will probably need them, for others who plan, or auto: as long as before; it ends nothing'],
   for: ['--for <duration>', 'how long you may keep them at most; see leasehold pool extend (default: no limit)'],
-  account: ['--account <name>', 'the user or team that they count for (default: your user name)'],
+  account: ['--account <name>', 'the user or team that they count for (default: your user name, or the account that the key is bound to)'],
   preemptible: ['--preemptible', 'may be ended for others, after a notice'],
   priority: ['--priority <n>', 'place in the queue, -1000 to 1000; higher goes first (default: 0)'],
   anywhere: ['--anywhere', 'also members of other hosts (default: those of this host, if members have the label host)'],
@@ -79,6 +79,25 @@ export interface ParsedRequest {
   readonly count: number | undefined
   readonly options: AskedOptions
   readonly conditions: readonly PoolCondition[]
+}
+
+/**
+ * Asks with the account of the options. If that is only the default, the user name, and the key is bound to other accounts, asks again with the first of
+ * those: a refused request has changed nothing.
+ */
+export async function withBoundAccount<T>(
+  { account: given }: RequestFlags,
+  account: string | undefined,
+  ask: (account: string | undefined) => Promise<T>,
+): Promise<T> {
+  try {
+    return await ask(account)
+  } catch (error) {
+    const { accounts } = LeaseError.is(error, 'FORBIDDEN') ? (error.facts as { readonly accounts?: readonly string[] }) : {}
+    const own = given === undefined ? accounts?.find(name => !name.endsWith('*')) : undefined
+    if (own === undefined || own === account) throw error
+    return ask(own)
+  }
 }
 
 export function parseRequest(flags: RequestFlags): ParsedRequest {

@@ -10,7 +10,16 @@ import { withStoreFlags } from '../../hints.ts'
 import { addGlobalOptions, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
 import { writeStderrLine } from '../../output.ts'
-import { addRequestOptions, onThisHost, parseRequest, poolFailure, type RequestFlags, requestInWords, userName } from './request.ts'
+import {
+  addRequestOptions,
+  onThisHost,
+  parseRequest,
+  poolFailure,
+  type RequestFlags,
+  requestInWords,
+  userName,
+  withBoundAccount,
+} from './request.ts'
 
 interface ReserveFlags extends RequestFlags {
   readonly from: string
@@ -43,12 +52,11 @@ export function reserve(group: Command): void {
           Object.entries({ units, near, account, expect, preemptible }).filter(([, value]) => value !== undefined),
         )
         const labels = { user: userName(), host: options.host ?? hostname() }
-        const { lease } = await leases
-          .pool(pool)
-          .reserve(count, { ...request, match, from, for: length, ttl, labels })
-          .catch(error => {
-            throw refusal(error, pool)
-          })
+        const reserve = (account: string | undefined) =>
+          leases.pool(pool).reserve(count, { ...request, account, match, from, for: length, ttl, labels })
+        const { lease } = await withBoundAccount(options, asked.account, reserve).catch(error => {
+          throw refusal(error, pool)
+        })
         const at = clock.wall() + from
         if (out.json) return out.data({ reserved: lease, pool, from, at, for: length })
         await out.text(String(lease))

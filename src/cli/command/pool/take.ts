@@ -27,6 +27,7 @@ import {
   type RequestFlags,
   requestInWords,
   userName,
+  withBoundAccount,
 } from './request.ts'
 
 export interface TakeFlags extends RequestFlags {
@@ -154,7 +155,10 @@ async function requestOf(invocation: Invocation, pool: string, command: readonly
   const labels = labelsOf({ pid: process.pid, host, ...(command[0] !== undefined && { command: command[0] }) })
   return {
     words: requestInWords({ ...asked, count, match }),
-    acquire: more => leases.pool(pool).take(count, { ...asked, ...more, match, labels, learn: { labels: ['command'] } }),
+    acquire: more =>
+      withBoundAccount(options, asked.account, account =>
+        leases.pool(pool).take(count, { ...asked, ...more, account, match, labels, learn: { labels: ['command'] } }),
+      ),
   }
 }
 
