@@ -82,6 +82,7 @@ export class MemoryLog {
   listen(store: MemoryStore, name: string, woken: () => void): void {
     const stores = this.#woken.get(name) ?? new Map<MemoryStore, () => void>()
     this.#woken.set(name, stores.set(store, woken))
+    this.#clock.soon(woken)
   }
 
   wake(names: readonly string[]): void {

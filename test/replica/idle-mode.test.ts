@@ -138,6 +138,7 @@ describe('a replica of a process that only holds leases', () => {
     await using busy = await rig.open()
     const { lease } = granted(await propose(ann, acquire('ann', 'a', { ttl: TTL })))
     granted(await propose(bob, acquire('bob', 'b', { ttl: TTL })))
+    await rig.clock.settle()
     const reads = [ann, bob].map(replica => replica.stats.idleReads)
     await propose(busy, { kind: 'revoke', target: { lease } })
     await rig.clock.settle()
