@@ -145,6 +145,51 @@ describe('a replica of a process that only holds leases', () => {
     expect([ann, bob].map(replica => replica.stats.idleReads)).toEqual([reads[0]! + 1, reads[1]!])
   })
 
+  test('learns at once that the log begins to move, follows it then, and stays where the leases stay', async () => {
+    const rig = new Rig()
+    await using ann = await rig.open({ readEvery: READ_EVERY })
+    await using bob = await rig.open({ readEvery: READ_EVERY })
+    await using busy = await rig.open()
+    granted(await propose(ann, acquire('ann', 'a', { ttl: 600_000 })))
+    granted(await propose(bob, acquire('bob', 'b', { ttl: 600_000 })))
+    const over = new AbortController()
+    const seen: string[] = []
+    const watching = (async () => {
+      for await (const events of ann.watch('', { types: ['moved'], lazy: true, signal: over.signal }))
+        seen.push(...events.map(({ cause }) => cause ?? ''))
+    })()
+    await rig.clock.settle()
+    await propose(busy, { kind: 'move', to: 'there', prepare: true })
+    await rig.clock.settle()
+    expect(seen).toEqual(['preparing'])
+    expect(ann.isIdle).toBe(true)
+    await propose(busy, { kind: 'move' })
+    await rig.clock.settle()
+    expect(seen).toEqual(['preparing', 'leaving'])
+    expect([ann.isIdle, bob.isIdle]).toEqual([false, false])
+    await propose(busy, { kind: 'move', stay: true })
+    await rig.clock.advance(1_100)
+    expect(seen).toEqual(['preparing', 'leaving', 'staying'])
+    expect([ann.isIdle, bob.isIdle]).toEqual([true, true])
+    over.abort()
+    await watching
+  })
+
+  test('learns with its next read that the log moves, if it was not told', async () => {
+    const rig = new Rig()
+    const store = rig.store()
+    Object.defineProperty(store, 'waker', { value: { listen: () => {}, wake: () => {} } })
+    await using idle = await Replica.open(store, { clock: rig.clock, readEvery: READ_EVERY })
+    await using busy = await rig.open()
+    const { lease } = granted(await propose(idle, acquire('ann', 'a', { ttl: TTL })))
+    using _kept = keep(rig, idle, lease)
+    await propose(busy, { kind: 'move' })
+    await rig.clock.advance(TTL / 2 - 100)
+    expect(idle.isIdle).toBe(true)
+    await rig.clock.advance(200)
+    expect(idle.isIdle).toBe(false)
+  })
+
   test('answers reads from the end of the log', async () => {
     const rig = new Rig()
     await using idle = await rig.open({ readEvery: READ_EVERY })
