@@ -114,9 +114,11 @@ export interface WitnessKeeper {
  * Correctness does not depend on it: what is told may get lost.
  */
 export interface Waker {
+  /** False once the store is open: without a connection of its own, this process is told nothing. It can wake others all the same. */
+  readonly listens: boolean
   /**
    * Calls `woken` once when it has begun to listen, since what was told before may be lost, and then whenever another process calls `wake` with this name: up to 64
-   * letters and digits. Costs no connection beyond the one of an idle process; where that is not possible, nothing comes.
+   * letters and digits. Costs no connection beyond the one of an idle process.
    */
   listen(name: string, woken: () => void): void
   /** Never throws. */

@@ -214,6 +214,7 @@ export class MemoryStore implements Store {
   }
 
   readonly waker: Waker = {
+    listens: true,
     listen: (name, woken) => this.#log.listen(this, name, woken),
     wake: names => this.#log.wake(names),
   }

@@ -43,6 +43,7 @@ interface HeardName {
 }
 
 export class FileWaker implements Waker {
+  readonly listens = true
   readonly #folder: string
   readonly #clock: Clock
   readonly #watchFile: WatchFile

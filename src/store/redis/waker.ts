@@ -35,6 +35,7 @@ export interface RedisWakerOptions {
 }
 
 export class RedisWaker implements Waker {
+  readonly listens: boolean
   readonly #options: RedisWakerOptions
   readonly #prefix: string
   readonly #woken = new Map<string, () => void>()
@@ -46,6 +47,7 @@ export class RedisWaker implements Waker {
 
   constructor(options: RedisWakerOptions) {
     this.#options = options
+    this.listens = options.listening !== undefined
     this.#prefix = `{${options.name}}:wake:`
   }
 

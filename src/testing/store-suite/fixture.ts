@@ -18,8 +18,6 @@ export interface StoreFixture extends AsyncDisposable {
    * one. Absent: nothing can be lost between this store and its engine.
    */
   linked?(): Promise<LinkedStore>
-  /** False: the stores have a waker, and without a connection of their own they hear nothing. @default true */
-  readonly listens?: boolean
 }
 
 export interface LinkedStore extends AsyncDisposable {

@@ -1,6 +1,6 @@
 /** The contract of a store: processes that are told that something became of their leases. A store without a waker passes: its processes follow the log. */
 import assert from 'node:assert/strict'
-import type { Store, Waker } from '../../store.ts'
+import type { Waker } from '../../store.ts'
 import { within } from '../suite-case.ts'
 import { appendAll, entriesOf, texts } from './records.ts'
 import type { StoreCases, StoreLog } from './store-log.ts'
@@ -27,13 +27,15 @@ class ToldName {
   }
 }
 
-/** The wakers of so many stores; undefined if they have none that is told anything. */
+/** The wakers of so many stores; undefined if they have none, or are told nothing. */
 async function wakers(log: StoreLog, count: number): Promise<readonly Waker[] | undefined> {
-  const stores: Store[] = []
-  for (let i = 0; i < count; i++) stores.push(await log.open())
-  if (log.fixture.listens === false) for (const { waker } of stores) waker?.listen('aaaa', () => assert.fail('this store hears nothing'))
-  const found = stores.flatMap(({ waker }) => waker ?? [])
-  return found.length === count && log.fixture.listens !== false ? found : undefined
+  const found: Waker[] = []
+  for (let i = 0; i < count; i++) {
+    const { waker } = await log.open()
+    if (waker?.listens === true) found.push(waker)
+    else waker?.listen('aaaa', () => assert.fail('this store says that it is told nothing'))
+  }
+  return found.length === count ? found : undefined
 }
 
 export const wakingCases: StoreCases = {

@@ -50,7 +50,6 @@ describeEngine('redis', 'a store in Redis', () => {
       return {
         store: () => new RedisStore({ timeout: EVENT_TIMEOUT, ...options(), name }),
         loseTail: count => loseTail(on(), name, count),
-        listens: options().client === undefined,
         linked: () => linked(on(), name, way),
         [Symbol.asyncDispose]: async () => {},
       }
