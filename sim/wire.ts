@@ -2,7 +2,7 @@
 import { LeaseError } from '../src/errors.ts'
 import { ConfirmedReads } from '../src/store/confirmed-reads.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker } from '../src/store.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../src/store.ts'
 import type { Machine, World } from './world.ts'
 
 export interface Weather {
@@ -59,22 +59,12 @@ export class Wire {
   }
 }
 
-/** A process that can be woken. */
-interface Sleeper {
-  readonly store: object
-  readonly machine: Machine
-  readonly life: number
-  readonly woken: () => void
-}
-
 /** The engine of the log; the referee sees every record in order, when it is appended. */
 export class WatchedLog extends MemoryLog {
   onAppend: (position: Position, bytes: Uint8Array, sentAt: number) => void = () => {}
   sentAt = 0
   /** Waiting readers. They get no notice of a loss: an engine that took over does not know them. */
   readonly parked = new Set<() => void>()
-  /** The processes that listen to a name, so that others can wake them. */
-  readonly sleepers = new Map<string, Set<Sleeper>>()
 
   override append(bytes: Uint8Array, after: Position, epoch: number, nonce?: bigint): Appended {
     const appended = super.append(bytes, after, epoch, nonce)
@@ -120,12 +110,8 @@ interface CallOptions<T> {
 /** A store that reaches its engine over the simulated network. */
 export class WiredStore implements Store {
   readonly profile: Profile
-  /** Its messages travel as others do: late, or not at all. */
-  readonly waker: Waker = {
-    listens: true,
-    listen: (name, woken) => this.#listen(name, woken),
-    wake: names => this.#wake(names),
-  }
+  /** Its messages never arrive. */
+  readonly waker = { listens: false, listen() {}, wake() {} }
   readonly #log: WatchedLog
   readonly #wire: Wire
   readonly #machine: Machine
@@ -163,26 +149,6 @@ export class WiredStore implements Store {
         ...{ clock: machine.clock(), longWait: LONG_WAIT, server: 'engine' },
         commit: () => this.#call('appending', () => {}, { commits: true }),
       })
-  }
-
-  #listen(name: string, woken: () => void): void {
-    const sleeper = { store: this, machine: this.#machine, life: this.#life, woken }
-    const sleepers = this.#log.sleepers.get(name) ?? new Set()
-    this.#log.sleepers.set(name, sleepers.add(sleeper))
-    this.#tell(sleeper)
-  }
-
-  #wake(names: readonly string[]): void {
-    for (const name of names)
-      for (const sleeper of this.#log.sleepers.get(name) ?? []) {
-        const there = this.#wire.out(this.#machine)
-        if (there !== undefined) this.#wire.world.later(there, () => this.#tell(sleeper))
-      }
-  }
-
-  #tell({ machine, life, woken }: Sleeper): void {
-    const back = this.#wire.back(machine)
-    if (back !== undefined) this.#wire.world.later(back, woken, machine, false, life)
   }
 
   #connects(): void {
@@ -360,7 +326,6 @@ export class WiredStore implements Store {
   /** The process has ended: the machine releases its locks. */
   abandon(): void {
     this.#closed = true
-    for (const sleepers of this.#log.sleepers.values()) for (const sleeper of sleepers) if (sleeper.store === this) sleepers.delete(sleeper)
     void this.#inner[Symbol.asyncDispose]()
     this.#log.dismiss(this.#inner)
   }
