@@ -171,7 +171,7 @@ async function countedPostgres(work) {
 }
 
 /**
- * What has happened in the database so far, in one transaction: transactions, records of the log, and rows that were read from tables, by scans and by indexes.
+ * Counts, in one transaction, what has happened in the database so far: transactions, records of the log, and rows that were read from tables, by scans and by indexes.
  * A session reports a transaction with its next one, a second later at the earliest, or after ten seconds.
  */
 async function countsOf(client) {

@@ -51,7 +51,7 @@ typedef Process {
 #ifdef REACH_AGAIN
   bool again;
 #endif
-  /* the one who counts */
+  /* as the process that counts */
   bool same;                /* the counter is the one that its read showed */
   byte ran;                 /* ticks since that read */
   byte names;               /* the counter in its proposal */
@@ -86,7 +86,7 @@ byte q;                     /* scratch, always 0 between steps */
 
 inline tick(clock) { if :: clock < TTL -> clock++ :: else fi }
 
-/* The counter of the one who holds is now another one. */
+/* The counter of the holder is now another one. */
 inline raise() {
   q = 0;
   do

@@ -21,7 +21,7 @@ export class WaitingReaders {
     return this.#count > 0 || this.#cancel !== undefined
   }
 
-  /** Reads as one who waits. */
+  /** Runs a read that waits. */
   async during<T>(read: () => Promise<T>): Promise<T> {
     const { some } = this
     this.#cancel?.()

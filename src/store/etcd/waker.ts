@@ -1,5 +1,5 @@
 /**
- * Tells single processes that something became of their leases: a key for each name that a process listens to, `NAME:wake/PROCESS`, which it watches. Who wakes it puts
+ * Tells single processes that something became of their leases: a key for each name that a process listens to, `NAME:wake/PROCESS`, which it watches. A process that wakes it puts
  * the key with a lease of etcd, which removes it a minute later.
  *
  * While a reader waits for records, the process follows the log and need not be told: then this watch is closed. So a process that only holds leases has one connection

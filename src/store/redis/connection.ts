@@ -98,7 +98,7 @@ export class RedisConnection {
     })
   }
 
-  /** What waits for an answer fails. The next request makes a new connection. */
+  /** Closes the connection: requests that are pending fail. The next request makes a new connection. */
   disconnect(): void {
     if (this.#live !== undefined) this.#drop(this.#live)
   }

@@ -42,7 +42,7 @@ export class RedisWaker implements Waker {
   readonly #changes = new Wakeups()
   readonly #closing = new AbortController()
   #isListening = false
-  /** How often `look` was called. */
+  /** Counts the calls of `look`. */
   #looks = 0
 
   constructor(options: RedisWakerOptions) {
