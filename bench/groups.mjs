@@ -49,6 +49,7 @@ export const groups = {
     title: 'Processes that only hold a lease',
     parts: {
       'idle-cpu': idle.cpu,
+      'idle-many': idle.many,
       'idle-transactions': idle.transactions,
       'idle-connections': idle.connections,
       'idle-takeover': idle.takeover,

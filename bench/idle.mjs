@@ -11,6 +11,7 @@ import pg from 'pg'
 import { createClient } from 'redis'
 import { connect } from '../dist/index.js'
 import { engine } from './contenders.mjs'
+import { cpuOf } from './cpu.mjs'
 import { endsWithRun, folder } from './engine.mjs'
 import { seconds } from './measure.mjs'
 import { startPostgres } from './peers/postgres.mjs'
@@ -20,6 +21,8 @@ const program = fileURLToPath(new URL('./idle-child.mjs', import.meta.url))
 const IN_ONE_PROCESS = 32
 /** Until this many seconds after a start, a holder reads what it has missed, and compiles. */
 const SETTLE = 5
+/** The same where transactions are counted: a session of Postgres that idles reports its last ones after ten seconds. */
+const SETTLE_COUNTS = 15
 /** A store that cannot carry so many holders takes for ever to open them: seconds for each. */
 const OPEN_TIMEOUT = 3
 
@@ -76,16 +79,17 @@ async function allHeld(started, count) {
   if (held !== count) throw new Error(`${count - held} of ${count} holders lost their leases`)
 }
 
+const places = {
+  'a file': async () => `file:${join(folder('idle'), 'leases.db')}`,
+  Postgres: async () => (await engine('postgres')).url,
+  Redis: async () => (await engine('redis')).url,
+  etcd: async () => `etcd://127.0.0.1:${(await engine('etcd')).ports[0]}`,
+  'a server': async () => (await engine('leasehold')).url,
+}
+
 /** The part of a core that an idle holder takes, in percent. */
 export async function cpu(report, { quick }) {
   const { ttl, window } = times(quick)
-  const places = {
-    'a file': async () => `file:${join(folder('idle'), 'leases.db')}`,
-    Postgres: async () => (await engine('postgres')).url,
-    Redis: async () => (await engine('redis')).url,
-    etcd: async () => `etcd://127.0.0.1:${(await engine('etcd')).ports[0]}`,
-    'a server': async () => (await engine('leasehold')).url,
-  }
   // All at the same time: they sleep.
   await Promise.all(
     Object.entries(places).map(async ([name, place]) =>
@@ -114,6 +118,36 @@ async function share(place, { ttl, window }) {
   }
 }
 
+const MANY = { full: [8, 64], quick: [8] }
+
+/** The part of a core that each of many idle holders takes, and what their engine takes for each of them. */
+export async function many(report, { quick }) {
+  const { ttl, window } = times(quick)
+  const kinds = { Postgres: 'postgres', Redis: 'redis', etcd: 'etcd' }
+  for (const name of ['a file', 'Redis', 'Postgres', 'etcd'])
+    for (const count of quick ? MANY.quick : MANY.full) {
+      const what = `${count} idle holders on ${name}, ttl ${ttl / 1_000} s`
+      try {
+        const pids = kinds[name] === undefined ? [] : (await engine(kinds[name])).pids
+        const used = () => pids.reduce((sum, pid) => sum + cpuOf(pid), 0)
+        await withHolders({ url: await places[name](), count, ttl, first: 100_000 }, async started => {
+          await sleep(SETTLE_COUNTS * 1_000)
+          const own = async () =>
+            (await Promise.all(started.map(({ ask }) => ask('cpu')))).reduce((sum, each) => sum + each.cpu.user + each.cpu.system, 0)
+          const [before, from, began] = [await own(), used(), seconds()]
+          await sleep(window * 1_000)
+          const [after, to, took] = [await own(), used(), seconds() - began]
+          await allHeld(started, count)
+          report({ name: `${what}: CPU of each`, unit: '% of a core', value: (after - before) / 1e4 / took / count, want: atMost(0.3) })
+          if (pids.length > 0)
+            report({ name: `${what}: CPU of the engine for each`, unit: '% of a core', value: (to - from) / 10 / took / count })
+        })
+      } catch (error) {
+        report({ name: what, unit: '', failed: oneLine(error.message) })
+      }
+    }
+}
+
 /** A Postgres of its own, so that nothing else is counted, with room for as many connections as today's builds open. */
 async function countedPostgres(work) {
   const running = await startPostgres({ settings: ['max_connections=1100', 'autovacuum=off'] })
@@ -123,32 +157,29 @@ async function countedPostgres(work) {
     await query.connect()
     await query.query('create database counted')
     const url = running.url.replace(/\/postgres$/, '/counted')
-    const counts = async () => {
-      // Sessions report within a second of a transaction; an idle one, after ten.
-      const { rows } = await query.query(
-        `select xact_commit + xact_rollback as transactions from pg_stat_database where datname = 'counted'`,
-      )
-      return Number(rows[0].transactions)
-    }
     const connections = async () => {
       const { rows } = await query.query(
         `select count(*) as connections from pg_stat_activity where datname = 'counted' and backend_type = 'client backend'`,
       )
       return Number(rows[0].connections)
     }
-    return await work({ url, counts, connections })
+    return await work({ url, connections })
   } finally {
     await query.end().catch(() => {})
     await running[Symbol.asyncDispose]()
   }
 }
 
-/** Rows that were read from tables, by scans and by indexes. */
-async function rowsRead(client) {
-  const { rows } = await client.query(
-    'select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0) as read from pg_stat_user_tables',
-  )
-  return Number(rows[0].read)
+/**
+ * Counts, in one transaction, what has happened in the database so far: transactions, records of the log, and rows that were read from tables, by scans and by indexes.
+ * A session reports a transaction with its next one, a second later at the earliest, or after ten seconds.
+ */
+async function countsOf(client) {
+  const { rows } = await client.query(`select
+    (select xact_commit + xact_rollback from pg_stat_database where datname = current_database()) as transactions,
+    (select coalesce(sum(head), 0) from leasehold.log) as records,
+    (select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) from pg_stat_user_tables) as read`)
+  return { transactions: Number(rows[0].transactions), records: Number(rows[0].records), read: Number(rows[0].read), at: seconds() }
 }
 
 const SIZES = { full: [2, 32, 256], quick: [2, 8, 32] }
@@ -160,24 +191,30 @@ export async function transactions(report, { quick }) {
     const largest = count === (quick ? SIZES.quick : SIZES.full).at(-1)
     const rows = []
     try {
-      await countedPostgres(async ({ url, counts, connections }) => {
+      await countedPostgres(async ({ url, connections }) => {
         const client = new pg.Client({ connectionString: url })
         client.on('error', () => {})
         await client.connect()
         try {
           await withHolders({ url, count, ttl }, async started => {
-            await sleep(SETTLE * 1_000)
-            const before = { transactions: await counts(), rows: await rowsRead(client), at: seconds() }
+            await sleep(SETTLE_COUNTS * 1_000)
+            const before = await countsOf(client)
             await sleep(window * 1_000)
-            const took = seconds() - before.at
-            const renewals = (count * took) / (ttl / 2_000)
+            const after = await countsOf(client)
+            const records = after.records - before.records
             rows.push({
-              name: `Postgres, ${count} idle processes: transactions for each holder and renewal`,
+              name: `Postgres, ${count} idle processes: transactions for each renewal`,
               unit: 'transactions',
-              value: ((await counts()) - before.transactions) / renewals,
+              // One of them was the first count.
+              value: (after.transactions - before.transactions - 1) / records,
               want: atMost(2),
             })
-            const read = ((await rowsRead(client)) - before.rows) / took
+            rows.push({
+              name: `Postgres, ${count} idle processes: rows read for each renewal`,
+              unit: 'rows',
+              value: (after.read - before.read) / records,
+            })
+            const read = (after.read - before.read) / (after.at - before.at)
             rows.push({
               name: `Postgres, ${count} idle processes: connections for each`,
               unit: 'connections',

@@ -111,7 +111,7 @@ interface CallOptions<T> {
 export class WiredStore implements Store {
   readonly profile: Profile
   /** Its messages never arrive. */
-  readonly waker = { listen() {}, wake() {} }
+  readonly waker = { listens: false, listen() {}, wake() {} }
   readonly #log: WatchedLog
   readonly #wire: Wire
   readonly #machine: Machine

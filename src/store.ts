@@ -114,7 +114,12 @@ export interface WitnessKeeper {
  * Correctness does not depend on it: what is told may get lost.
  */
 export interface Waker {
-  /** Calls `woken` when another process calls `wake` with this name. Costs no connection of its own; where that is not possible, nothing comes. */
+  /** False once the store is open: without a connection of its own, this process is told nothing. It can wake others all the same. */
+  readonly listens: boolean
+  /**
+   * Calls `woken` once when it has begun to listen, since what was told before may be lost, and then whenever another process calls `wake` with this name: up to 64
+   * letters and digits. Costs no connection beyond the one of an idle process.
+   */
   listen(name: string, woken: () => void): void
   /** Never throws. */
   wake(names: readonly string[]): void

@@ -113,7 +113,7 @@ export class Replica implements Lessor {
     log.connect({
       ...{ timekeeper: this.#timekeeper, rewinds: this.#rewinds, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter },
       idleMode: this.#idleMode,
-      wakes: new Wakes(store, () => void this.#idleMode.read().catch(() => {})),
+      wakes: new Wakes(clock, store, () => void this.#idleMode.read().catch(() => {})),
     })
     lifetime.signal.addEventListener('abort', () => this.#stop(), { once: true })
   }

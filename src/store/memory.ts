@@ -82,6 +82,7 @@ export class MemoryLog {
   listen(store: MemoryStore, name: string, woken: () => void): void {
     const stores = this.#woken.get(name) ?? new Map<MemoryStore, () => void>()
     this.#woken.set(name, stores.set(store, woken))
+    this.#clock.soon(woken)
   }
 
   wake(names: readonly string[]): void {
@@ -213,6 +214,7 @@ export class MemoryStore implements Store {
   }
 
   readonly waker: Waker = {
+    listens: true,
     listen: (name, woken) => this.#log.listen(this, name, woken),
     wake: names => this.#log.wake(names),
   }

@@ -14,6 +14,7 @@ import { owningCases } from './store-suite/owning.ts'
 import { snapshotsCases } from './store-suite/snapshots.ts'
 import { type StoreCases, StoreLog } from './store-suite/store-log.ts'
 import { waitingCases } from './store-suite/waiting.ts'
+import { wakingCases } from './store-suite/waking.ts'
 import type { SuiteCase } from './suite-case.ts'
 
 export type { LinkedStore, LinkFailure, StoreFixture } from './store-suite/fixture.ts'
@@ -22,6 +23,7 @@ const cases: StoreCases = {
   ...appendingCases,
   ...divergenceCases,
   ...waitingCases,
+  ...wakingCases,
   ...snapshotsCases,
   ...owningCases,
   ...lostAnswersCases,

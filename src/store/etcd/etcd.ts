@@ -12,6 +12,7 @@ import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { unreachableWithCode } from '../../unreachable-error.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
+import { WaitingReaders } from '../waiting-readers.ts'
 import { EtcdAppender } from './append.ts'
 import { Gateway, type Tls } from './gateway.ts'
 import { EtcdKeys, FORMAT } from './keys.ts'
@@ -20,6 +21,7 @@ import type { RangeAnswer } from './message.ts'
 import type { EtcdStoreOptions } from './options.ts'
 import { EtcdSnapshots } from './snapshots.ts'
 import { EtcdTail } from './tail.ts'
+import { EtcdWaker } from './waker.ts'
 
 /** Members are counted this often, in ms. */
 const COUNT_AGAIN = 10_000
@@ -38,6 +40,8 @@ export class EtcdStore implements Store {
   readonly #options: Required<Omit<EtcdStoreOptions, 'user' | 'tls'>> & Pick<EtcdStoreOptions, 'user' | 'tls'>
   readonly #keys: EtcdKeys
   readonly #closing = new AbortController()
+  readonly #readers: WaitingReaders
+  readonly waker: EtcdWaker
   #members = 0
   #countedAt = 0
   #inUse: InUse | undefined
@@ -45,6 +49,14 @@ export class EtcdStore implements Store {
   constructor({ name = 'leasehold', timeout = 5_000, poll = 1_000, clock = systemClock, ...options }: EtcdStoreOptions) {
     this.#options = { ...options, name, timeout, poll, clock }
     this.#keys = new EtcdKeys(name)
+    const isFollowing = () => this.#readers.some
+    this.waker = new EtcdWaker({ clock, keys: this.#keys, gateway: () => this.#inUse?.gateway, isFollowing })
+    this.#readers = new WaitingReaders(clock, () => {
+      this.waker.look()
+      if (isFollowing()) return
+      this.#inUse?.tail.rest()
+      this.#inUse?.gateway.rest()
+    })
   }
 
   get profile(): Profile {
@@ -68,7 +80,8 @@ export class EtcdStore implements Store {
     const { clock, endpoints, timeout, user } = this.#options
     const keys = this.#keys
     const rereadTls = this.#options.tls && (() => this.#certificates())
-    const gateway = new Gateway({ endpoints, clock, timeout, user, tls: await this.#certificates(), rereadTls })
+    const mayRest = () => !this.#readers.some && this.waker.isNeeded
+    const gateway = new Gateway({ endpoints, clock, timeout, user, tls: await this.#certificates(), rereadTls, mayRest })
     try {
       const log = new EtcdLog({ gateway, keys })
       const head = await log.open()
@@ -79,6 +92,7 @@ export class EtcdStore implements Store {
       const snapshot = await snapshots.newest()
       if (this.#closing.signal.aborted) throw storeClosed()
       this.#inUse = { gateway, log, snapshots, appender: new EtcdAppender({ log, clock }), tail: new EtcdTail({ gateway, log, clock }) }
+      this.waker.look()
       return snapshot ? { snapshot, head } : { head }
     } catch (error) {
       gateway.close()
@@ -95,7 +109,10 @@ export class EtcdStore implements Store {
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
     wait?.throwIfAborted()
-    if (wait === undefined) return this.#look(after)
+    return wait === undefined ? this.#look(after) : this.#readers.during(() => this.#readWaiting(after, wait))
+  }
+
+  async #readWaiting(after: Position, wait: AbortSignal): Promise<Read> {
     for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.next(this.#options.poll, wait)) {
       const { log, tail } = this.#open()
       this.#countAgain()
@@ -123,6 +140,8 @@ export class EtcdStore implements Store {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#closing.signal.aborted) return
     this.#closing.abort(storeClosed())
+    this.#readers.close()
+    this.waker.close()
     this.#inUse?.tail.close()
     this.#inUse?.gateway.close()
   }

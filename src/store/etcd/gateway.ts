@@ -29,6 +29,8 @@ export interface GatewayOptions {
   /** Reads the certificates again after a failure: they may have been replaced since. */
   readonly rereadTls?: (() => Promise<Tls | undefined>) | undefined
   readonly user?: { readonly name: string; readonly password: string } | undefined
+  /** Returns whether connections without a request are closed after a moment. Left out: they stay. */
+  readonly mayRest?: () => boolean
 }
 
 /** The state of a change that may be sent in several copies. */
@@ -45,6 +47,8 @@ export interface Stream {
 const SHARE = 3
 /** Reasons of a refusal that a request without a token gets. */
 const REFUSED_USER: ReadonlySet<string> = new Set(['user', 'password'])
+/** After so many ms without a call. */
+const REST = 2_000
 const PAUSE_FIRST = 20
 const PAUSE_LAST = 400
 
@@ -60,6 +64,8 @@ export class Gateway {
   #path: Promise<string> | undefined
   #known: string | undefined
   #token: Promise<string | undefined> | undefined
+  #calls = 0
+  #cancelRest: (() => void) | undefined
 
   constructor(options: GatewayOptions) {
     this.#options = options
@@ -78,6 +84,27 @@ export class Gateway {
 
   /** Sets `copies.uncertain` if the answer to a copy is lost, even if a later copy is answered. */
   async call<T>(path: string, body: object, copies: Copies = { uncertain: false }): Promise<T> {
+    this.#calls++
+    try {
+      return await this.#call<T>(path, body, copies)
+    } finally {
+      if (--this.#calls === 0) this.rest()
+    }
+  }
+
+  /** Closes the connections after a moment without a call, if they may rest then. */
+  rest(): void {
+    const { mayRest } = this.#options
+    this.#cancelRest?.()
+    this.#cancelRest = undefined
+    if (mayRest?.() !== true || this.#closing.signal.aborted) return
+    this.#cancelRest = this.#clock.after(REST, () => {
+      this.#cancelRest = undefined
+      if (this.#calls === 0 && mayRest()) this.#closeFree()
+    })
+  }
+
+  async #call<T>(path: string, body: object, copies: Copies): Promise<T> {
     const { timeout, endpoints } = this.#options
     const until = this.#clock.now() + timeout
     const text = JSON.stringify(body)
@@ -102,8 +129,8 @@ export class Gateway {
     }
   }
 
-  /** Passes on messages as they arrive, until the stream ends or is closed. Calls `ended` once, unless the stream was closed before. */
-  stream(path: string, body: object, message: (message: unknown) => void, ended: (error: unknown) => void): Stream {
+  /** Sends these requests, and passes on messages as they arrive, until the stream ends or is closed. Calls `ended` once, unless the stream was closed before. */
+  stream(path: string, requests: readonly object[], message: (message: unknown) => void, ended: (error: unknown) => void): Stream {
     const endpoint = this.#current
     let request: http.ClientRequest | undefined
     let over = false
@@ -135,7 +162,7 @@ export class Gateway {
       })
       request.on('error', end)
       request.on('socket', socket => socket.unref()) // a watch does not keep the process alive
-      request.end(JSON.stringify(body))
+      request.end(requests.map(each => JSON.stringify(each)).join('\n'))
     }
     begin().catch(end)
     return {
@@ -148,6 +175,7 @@ export class Gateway {
 
   close(): void {
     this.#closing.abort()
+    this.#cancelRest?.()
     this.#agent.destroy()
   }
 
@@ -156,9 +184,13 @@ export class Gateway {
     const tls = await this.#options.rereadTls?.().catch(() => undefined)
     if (tls === undefined || this.#closing.signal.aborted || isDeepStrictEqual(tls, this.#tls)) return
     // Requests that are under way keep their connections.
-    for (const sockets of Object.values(this.#agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy()
+    this.#closeFree()
     this.#tls = tls
     this.#agent = secureAgent(tls)
+  }
+
+  #closeFree(): void {
+    for (const sockets of Object.values(this.#agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy()
   }
 
   #leave(endpoint: number): void {

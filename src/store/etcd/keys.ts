@@ -6,6 +6,7 @@
  *     NAME:part/INDEX.NONCE/PART                 parts of a record that is too large for one request, written before it
  *     NAME:newest                                which snapshot is in force
  *     NAME:snapshot/INDEX.ID/CHUNK               its bytes
+ *     NAME:wake/PROCESS                          for a minute: something became of a lease of this process
  *
  * The nonce is part of a record's key, so that "the log contains this record" is "this key exists", whatever its value. A name contains no
  * colon, so that no log's keys are below those of another.
@@ -33,6 +34,7 @@ export class EtcdKeys {
   readonly #log: string
   readonly #part: string
   readonly #snapshot: string
+  readonly #wake: string
   #last: { readonly position: Position; readonly key: string } | undefined
 
   constructor(name: string) {
@@ -46,6 +48,7 @@ export class EtcdKeys {
     this.#log = `${name}:log/`
     this.#part = `${name}:part/`
     this.#snapshot = `${name}:snapshot/`
+    this.#wake = `${name}:wake/`
     this.log = below(this.#log)
     this.tail = { key: this.log.key, range_end: below(this.#part).range_end }
   }
@@ -88,6 +91,10 @@ export class EtcdKeys {
   /** Every part whose writer was at an index before `base`. */
   partsBefore(base: number): KeyRange {
     return { key: base64(this.#part), range_end: base64(this.#part + digits(base)) }
+  }
+
+  wake(process: string): string {
+    return base64(this.#wake + process)
   }
 
   chunk(index: number, id: bigint, chunk: number): string {

@@ -19,7 +19,7 @@ export interface Compare {
 
 export type EtcdOperation =
   | { readonly request_range: RangeRequest }
-  | { readonly request_put: { readonly key: string; readonly value: string } }
+  | { readonly request_put: { readonly key: string; readonly value: string; readonly lease?: string } }
   | { readonly request_delete_range: KeyRange }
   | { readonly request_txn: EtcdTransaction }
 

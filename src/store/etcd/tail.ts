@@ -70,7 +70,7 @@ export class EtcdTail {
     const request = { ...log.keys.tail, start_revision: String(revision + 1n), filters: ['NODELETE'], fragment: true }
     this.#stream = gateway.stream(
       '/watch',
-      { create_request: request },
+      [{ create_request: request }],
       message => this.#received(message as WatchAnswer),
       () => this.restart(),
     )
@@ -110,6 +110,11 @@ export class EtcdTail {
       signal.addEventListener('abort', stop)
       if (signal.aborted) stop()
     })
+  }
+
+  /** No reader waits: the next one that does starts a watch. */
+  rest(): void {
+    this.#forget()
   }
 
   close(): void {

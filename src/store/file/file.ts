@@ -5,7 +5,7 @@
  * reports a sync too early keeps acknowledged records. Ages are known to processes of the same boot.
  *
  * Files beside PATH: PATH-log (a folder with the segments and snapshots), PATH-owner (an empty file to hold locks on) and PATH-head (the last acknowledged
- * position). PATH itself is a SQLite file with the processes that use the log, and the lock of one append.
+ * position). A shared log also has PATH-wake (a folder, see waker.ts). PATH itself is a SQLite file with the processes that use the log, and the lock of one append.
  */
 import assert from 'node:assert/strict'
 import { resolve } from 'node:path'
@@ -16,6 +16,7 @@ import { loadEngine } from './engine.ts'
 import { KeptWitness } from './kept-witness.ts'
 import { FileLog } from './log.ts'
 import { LogChanges } from './log-changes.ts'
+import { FileWaker } from './waker.ts'
 
 interface WaitingRead {
   readonly after: Position
@@ -36,6 +37,8 @@ export class FileStore implements Store {
   readonly profile: Profile
   /** Of an owner. */
   readonly witness: WitnessKeeper | undefined
+  /** Of a store that others share. */
+  readonly waker: FileWaker | undefined
   readonly #witness = new KeptWitness()
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #waiting = new Set<WaitingRead>()
@@ -50,6 +53,7 @@ export class FileStore implements Store {
   constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
     this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
     if (own) this.witness = this.#witness
+    else this.waker = new FileWaker({ path: this.#options.path, clock })
     this.profile = {
       store: 'file',
       durable: true,
@@ -179,6 +183,7 @@ export class FileStore implements Store {
   async #close(): Promise<void> {
     await this.#opening?.catch(() => {})
     this.#changes?.close()
+    this.waker?.close()
     this.#endWaiting(storeClosed())
     if (this.#calls > 0) await new Promise<void>(resolve => (this.#onAnswered = resolve))
     await this.#log?.close()

@@ -154,7 +154,8 @@ export class LogChanges {
   }
 }
 
-function watchFile(path: string, changed: () => void, failed: () => void): { close(): void } {
+/** File events of the operating system. They do not keep the process alive. */
+export function watchFile(path: string, changed: () => void, failed: () => void): { close(): void } {
   const watcher = watch(path, { persistent: false })
   watcher.on('change', changed)
   watcher.on('error', failed)

@@ -56,6 +56,8 @@ export class Notifier implements AsyncDisposable {
   /** The functions to call when this process is told something, by the channel. */
   readonly #woken = new Map<string, () => void>()
   #lost: (() => void) | undefined
+  /** A connection is kept while no reader waits, too. Behind a pooler, or in a pool of the application, it is of use only while readers wait. */
+  #isKept: boolean
   #test: { readonly payload: string; readonly arrived: () => void } | undefined
   /** Number of wakeups. Compared before and after a read, so that one that arrives in between is not missed. */
   count = 0
@@ -68,6 +70,7 @@ export class Notifier implements AsyncDisposable {
     this.#driver = driver
     this.#options = options
     this.#channel = channelOf(options.log)
+    this.#isKept = options.keep
   }
 
   /** Resolves after the first attempt to connect, if a connection is kept. Failed attempts are repeated in the background. */
@@ -89,6 +92,11 @@ export class Notifier implements AsyncDisposable {
   /** Returns whether readers that wait are notified, as far as is known: where nothing is connected, that shows when one waits. */
   get pushes(): boolean {
     return this.trusted || this.connection !== undefined || (!this.#options.keep && !this.isWanted)
+  }
+
+  /** Returns whether others can tell this process something. */
+  get listens(): boolean {
+    return this.#isKept
   }
 
   /** Calls `woken` when another process calls `wake` with this name, while a connection is kept. */
@@ -150,11 +158,9 @@ export class Notifier implements AsyncDisposable {
 
   async #listen(tried: () => void): Promise<void> {
     const { signal } = this.#closing
-    // Behind a pooler, or in a pool of the application, a connection is of use only while readers wait.
-    let isKept = this.#options.keep
     for (let failures = 0; !signal.aborted; failures++) {
       const isQuiet = !this.isWanted
-      if (isQuiet && !isKept) {
+      if (isQuiet && !this.#isKept) {
         tried()
         await this.#changes.wait([signal]).catch(() => {})
         failures = -1
@@ -177,7 +183,7 @@ export class Notifier implements AsyncDisposable {
         const { run, script } = listening
         this.#options.reconnected()
         if (run === undefined) {
-          isKept = false
+          this.#isKept = false
           tried()
         }
         if (run !== undefined && script !== undefined) {
@@ -200,7 +206,7 @@ export class Notifier implements AsyncDisposable {
       this.connection = undefined
       this.trusted = false
       tried()
-      if (failures >= 0 && (isKept || this.isWanted))
+      if (failures >= 0 && (this.#isKept || this.isWanted))
         await pause(this.#options.clock, pauseAfter(BACKOFF.notices, failures), signal).catch(() => {})
     }
   }

@@ -111,9 +111,12 @@ export class PostgresStore implements Store {
     return this.#notifier === undefined ? this.#profile : { ...this.#profile, push: this.#notifier.pushes }
   }
 
-  readonly waker: Waker = {
-    listen: (name, woken) => this.#notifier?.listenTo(name, woken),
-    wake: names => this.#notifier?.wake(names),
+  get waker(): Waker {
+    return {
+      listens: this.#notifier?.listens ?? this.#options.url !== undefined,
+      listen: (name, woken) => this.#notifier?.listenTo(name, woken),
+      wake: names => this.#notifier?.wake(names),
+    }
   }
 
   // Opening

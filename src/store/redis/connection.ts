@@ -15,6 +15,8 @@ export interface RedisConnectionOptions {
   readonly timeout: number
   /** The address, for messages. */
   readonly where: string
+  /** Returns whether the connection is closed when it was not used for a moment. The next request makes a new one. Left out: it stays. */
+  readonly mayRest?: () => boolean
   /** Checks a new connection before it is used. */
   readonly greet?: (send: (args: readonly RedisArgument[]) => Promise<unknown>) => Promise<void>
 }
@@ -26,6 +28,8 @@ export interface SendOptions {
   readonly waits?: number
 }
 
+/** After so many ms without a request. */
+const REST = 2_000
 /** Refusals of a server that is not, or no longer, the right one. */
 const WRONG_SERVER = new Set(['READONLY', 'MASTERDOWN', 'UNBLOCKED', 'NOAUTH', 'MOVED'])
 
@@ -47,6 +51,7 @@ export class RedisConnection {
   #busy = 0
   readonly #pending = new Set<PendingCommand>()
   #watching = false
+  #cancelRest: (() => void) | undefined
 
   constructor(options: RedisConnectionOptions) {
     this.#options = options
@@ -77,7 +82,25 @@ export class RedisConnection {
   #settled(pending: PendingCommand): boolean {
     if (!this.#pending.delete(pending)) return false
     if (pending.keepsAlive && --this.#busy === 0) pending.connection.keepAlive(false)
+    if (this.#pending.size === 0) this.rest()
     return true
+  }
+
+  /** Closes the connection after a moment without a request, if it may rest then. */
+  rest(): void {
+    const { clock, mayRest } = this.#options
+    this.#cancelRest?.()
+    this.#cancelRest = undefined
+    if (mayRest?.() !== true || this.#live === undefined) return
+    this.#cancelRest = clock.after(REST, () => {
+      this.#cancelRest = undefined
+      if (this.#pending.size === 0 && mayRest()) this.disconnect()
+    })
+  }
+
+  /** Closes the connection: requests that are pending fail. The next request makes a new connection. */
+  disconnect(): void {
+    if (this.#live !== undefined) this.#drop(this.#live)
   }
 
   #error({ connection, ifLost }: PendingCommand, error: unknown): LeaseError {
@@ -107,6 +130,7 @@ export class RedisConnection {
 
   close(): void {
     this.#closed = true
+    this.#cancelRest?.()
     this.#live?.close()
     this.#live = undefined
   }

@@ -4,7 +4,7 @@ import { unreachableError } from '../../unreachable-error.ts'
 
 /** The rights that a user needs besides the keys of the log, in the syntax of ACL SETUSER. */
 export const RIGHTS =
-  '+eval +evalsha +xadd +xrange +xrevrange +xread +xtrim +xinfo|stream +exists +hget +hmget +hset +hlen +pexpire +persist +unlink +time +ping +select'
+  '+eval +evalsha +xadd +xrange +xrevrange +xread +xtrim +xinfo|stream +exists +hget +hmget +hset +hlen +pexpire +persist +unlink +lpush +blpop +time +ping +select'
 
 /** Errors by which the server refuses a command: it had no effect. */
 const REFUSALS: Readonly<Record<string, readonly [reason: ErrorReason, words: string]>> = {

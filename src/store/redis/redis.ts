@@ -6,7 +6,7 @@
  * Redis is configured so (`appendonly yes`, `appendfsync always`), which the profile states. Replicas that had seen lost records report
  * `diverged`. Ages are not known, unless the clock of Redis is trusted.
  *
- * Keys: `{NAME}:log` the stream, `{NAME}:snapshot` which snapshot is in force, `{NAME}:snapshot:ID` its chunks. The braces put them on one
+ * Keys: `{NAME}:log` the stream, `{NAME}:snapshot` which snapshot is in force, `{NAME}:snapshot:ID` its chunks, `{NAME}:wake:PROCESS` for a minute (waker.ts). The braces put them on one
  * node of a cluster. The scripts are in `script.ts`.
  */
 import { type Clock, systemClock, unlessAborted } from '../../clock.ts'
@@ -26,6 +26,7 @@ import {
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { RecentRecords } from '../recent-records.ts'
 import { trustedClock } from '../trusted-clock.ts'
+import { WaitingReaders } from '../waiting-readers.ts'
 import { RedisConnection } from './connection.ts'
 import { type AnyRedis, dialCopyOf, dialUrl, isCluster, type RedisArgument } from './driver.ts'
 import { EngineAges } from './engine-ages.ts'
@@ -34,6 +35,7 @@ import { parseUrl, positionArguments, RedisLog, type ScriptAnswer, text } from '
 import { profileOf, readSettings, UNREAD } from './profile.ts'
 import { APPEND, READ } from './script.ts'
 import { RedisSnapshots } from './snapshots.ts'
+import { RedisWaker } from './waker.ts'
 
 /** A waiting read checks this often, in ms, whether the log still exists: Redis does not wake readers of a deleted stream. */
 const CHECK_AGAIN = 1_000
@@ -72,6 +74,8 @@ export class RedisStore implements Store {
   /** For blocking reads, which delay every command after them. */
   readonly #readConnection: RedisConnection
   readonly #ages: EngineAges
+  readonly #readers: WaitingReaders
+  readonly waker: RedisWaker
   #profile = UNREAD
   #state: 'new' | 'open' | 'closed' = 'new'
   /** Positions that the log contained at the last answer, so a waiting read from there need not check first. */
@@ -100,8 +104,19 @@ export class RedisStore implements Store {
     }
     this.#ages = ages
     this.#clock = clock
-    this.#connection = new RedisConnection({ dial, clock, timeout, where, greet })
-    this.#readConnection = new RedisConnection({ dial, clock, timeout, where })
+    // A process that only holds leases has one connection, on which it is told what became of them, and none with a client of the application.
+    const mayRest = () => !this.#readers.some && (client !== undefined || this.waker.isNeeded)
+    this.#connection = new RedisConnection({ dial, clock, timeout, where, greet, mayRest })
+    this.#readConnection = new RedisConnection({ dial, clock, timeout, where, mayRest })
+    this.waker = new RedisWaker({
+      ...{ clock, name: parsed.name, connection: this.#connection, isFollowing: () => this.#readers.some },
+      listening: client === undefined ? new RedisConnection({ dial, clock, timeout, where }) : undefined,
+    })
+    this.#readers = new WaitingReaders(clock, () => {
+      this.waker.look()
+      this.#connection.rest()
+      this.#readConnection.rest()
+    })
     this.#log = new RedisLog(parsed.name, this.#connection, ages)
     this.#snapshots = new RedisSnapshots(this.#log, clock, ages, () => this.#assertOpen())
   }
@@ -152,7 +167,7 @@ export class RedisStore implements Store {
     this.#assertOpen()
     if (!wait) return this.#readNow(after)
     wait.throwIfAborted()
-    return unlessAborted(this.#readWaiting(after, wait), wait)
+    return this.#readers.during(() => unlessAborted(this.#readWaiting(after, wait), wait))
   }
 
   async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
@@ -167,6 +182,8 @@ export class RedisStore implements Store {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#state = 'closed'
+    this.#readers.close()
+    this.waker.close()
     this.#connection.close()
     this.#readConnection.close()
   }
