@@ -234,6 +234,7 @@ const rooms: readonly Room[] = [
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
   { room: 'otel.ts', may: ['type:holder/'] },
+  { room: 'metrics.ts', may: ['type:holder/', 'errors.ts', 'clock.ts'] },
   {
     room: 'connect/relocating-lessor.ts',
     may: [
