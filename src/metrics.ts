@@ -21,7 +21,8 @@ import { type Clock, systemClock } from './clock.ts'
 import { LeaseError } from './errors.ts'
 import type { ChannelName } from './holder/diagnostics.ts'
 
-type Labels = Readonly<Record<string, string>>
+/** The labels of one measurement, by name. */
+export type MetricLabels = Readonly<Record<string, string>>
 type MetricKind = 'histogram' | 'counter' | 'gauge'
 
 interface Metric {
@@ -45,17 +46,18 @@ const METRICS = {
 /** Seconds: renewals take milliseconds, waits and work up to a day. */
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 86_400]
 
-type Recorder = (value: number, labels?: Labels) => void
+type Recorder = (value: number, labels?: MetricLabels) => void
 type Instruments = Readonly<{ [name in keyof typeof METRICS]: Recorder }>
 
 /** The part of a `Meter` of `@opentelemetry/api` that is used. */
 export interface MetricMeter {
-  createHistogram(name: string, options: HistogramOptions): { record(value: number, attributes?: Labels): void }
-  createCounter(name: string, options: { readonly description: string }): { add(value: number, attributes?: Labels): void }
-  createUpDownCounter(name: string, options: { readonly description: string }): { add(value: number, attributes?: Labels): void }
+  createHistogram(name: string, options: HistogramOptions): { record(value: number, attributes?: MetricLabels): void }
+  createCounter(name: string, options: { readonly description: string }): { add(value: number, attributes?: MetricLabels): void }
+  createUpDownCounter(name: string, options: { readonly description: string }): { add(value: number, attributes?: MetricLabels): void }
 }
 
-interface HistogramOptions {
+/** Options of a histogram of OpenTelemetry. */
+export interface HistogramOptions {
   readonly description: string
   readonly unit: string
   readonly advice: { explicitBucketBoundaries: number[] }
@@ -63,23 +65,26 @@ interface HistogramOptions {
 
 /** The part of the module `prom-client` that is used. */
 export interface PromClient<Registry> {
-  readonly Histogram: new (options: PromOptions<Registry> & { buckets: number[] }) => { observe(labels: Labels, value: number): void }
-  readonly Counter: new (options: PromOptions<Registry>) => { inc(labels: Labels, value: number): void }
-  readonly Gauge: new (options: PromOptions<Registry>) => { inc(labels: Labels, value: number): void }
+  readonly Histogram: new (options: PromOptions<Registry> & { buckets: number[] }) => { observe(labels: MetricLabels, value: number): void }
+  readonly Counter: new (options: PromOptions<Registry>) => { inc(labels: MetricLabels, value: number): void }
+  readonly Gauge: new (options: PromOptions<Registry>) => { inc(labels: MetricLabels, value: number): void }
 }
 
-interface PromOptions<Registry> {
+/** Options of a metric of prom-client. */
+export interface PromOptions<Registry> {
   name: string
   help: string
   labelNames: string[]
   registers?: Registry[]
 }
 
+/** Options of both ways to measure. */
 export interface MetricsOptions {
   /** @default the clock of the machine */
   readonly clock?: Clock | undefined
 }
 
+/** Options of `measureWithPromClient`. */
 export interface PromMetricsOptions<Registry> extends MetricsOptions {
   /** @default the default registry of prom-client */
   readonly registry?: Registry | undefined
@@ -138,7 +143,7 @@ function instrumentsOf(create: (metric: Metric) => Recorder): Instruments {
 }
 
 /** The fields of messages that are counted. */
-interface Message {
+interface MeasuredMessage {
   readonly ask: number
   readonly ms?: number
   readonly cause?: string
@@ -162,7 +167,7 @@ function measure(instruments: Instruments, { clock = systemClock }: MetricsOptio
     instruments.held(-1)
     hold((clock.now() - at) / 1_000, { end })
   }
-  const listeners: Readonly<Partial<{ [name in ChannelName]: (message: Message) => void }>> = {
+  const listeners: Readonly<Partial<{ [name in ChannelName]: (message: MeasuredMessage) => void }>> = {
     asking: ({ ask }) => {
       asked.set(ask, clock.now())
       pending(1)
@@ -183,7 +188,7 @@ function measure(instruments: Instruments, { clock = systemClock }: MetricsOptio
   }
   const subscriptions = Object.entries(listeners).map(([name, listen]) => {
     const channel = `leasehold:${name}`
-    const receive = (message: unknown) => listen(message as Message)
+    const receive = (message: unknown) => listen(message as MeasuredMessage)
     subscribe(channel, receive)
     return () => unsubscribe(channel, receive)
   })

@@ -127,7 +127,7 @@ export interface Registration extends AsyncDisposable {
   readonly ttl: number
   /** The id of the lease; 0 while the instance is not registered. */
   readonly lease: number
-  /** Whether it is registered now. False after a lapse, until it is registered again. */
+  /** True while it is registered. False after a lapse, until it is registered again. */
   readonly registered: boolean
   /** The instances, with all defaults filled in. */
   readonly instances: readonly RegistrationData[]
