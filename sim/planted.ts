@@ -1,6 +1,6 @@
 /**
  * Mistakes that are planted one by one into a copy of the built code. The simulator must find each of them and name the right invariant. Most are accidents of other
- * projects (docs/guarantees.md names them), the rest break one of our own rules each. The code under test has no switches: a mistake replaces one piece of text in the
+ * projects (docs/proofs.md names them), the rest break one of our own rules each. The code under test has no switches: a mistake replaces one piece of text in the
  * copy. Text that does not occur exactly once is a failure, so that no mistake can silently stop being planted.
  */
 import { AGENT_BUGS } from './planted-agents.ts'

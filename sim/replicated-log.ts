@@ -134,7 +134,7 @@ export class ReplicatedLog extends WatchedLog {
   /** The wait of a commit is cancelled: it is visible, and its client is answered as if the standby had it. */
   cancels(): boolean {
     const waiting = this.#waiting
-    // A wait that is cancelled sooner is acknowledged: docs/guarantees.md names the exception.
+    // A wait that is cancelled sooner is acknowledged: docs/not-promised.md names the exception.
     if (waiting === undefined || this.#world.now - waiting.since < LONG_WAIT * 1.05) return false
     waiting.write()
     waiting.answer()

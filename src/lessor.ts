@@ -90,7 +90,7 @@ export interface Lessor extends AsyncDisposable {
 }
 
 export interface ProposeOptions {
-  /** Identifies the operation: repeating it has one effect and one answer, within the window that docs/guarantees.md states. */
+  /** Identifies the operation: repeating it has one effect and one answer, within the window that docs/assumptions.md states. */
   readonly op?: Operation
   /** The API key of the caller. @default 0, a caller with direct access to the store */
   readonly key?: number

@@ -1,5 +1,5 @@
 /**
- * From how soon another holder must take over to the options that achieve it. The arithmetic of docs/guarantees.md: a holder that dies just after a renewal
+ * From how soon another holder must take over to the options that achieve it. The arithmetic of docs/proofs.md: a holder that dies just after a renewal
  * keeps its resource for a whole term, which a replica may count too slowly by the error of its clock; then the end is written, and the next holder
  * learns of it.
  */

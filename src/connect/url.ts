@@ -29,7 +29,7 @@ export function redactedUrl(url: string): string {
     url,
   ]
   const shown = user === '' || /^(leaseholds?|https?):/i.test(url) ? '' : `${user}@`
-  return `${scheme}${shown}${rest}`.replace(/([?&](?:password|passwd|pwd)=)[^&]*/gi, '$1…')
+  return `${scheme}${shown}${rest}`.replace(/([?&](?:password|passwd|pwd|sslpassword)=)[^&]*/gi, '$1…')
 }
 
 /** A store is used by itself, or through a server that has announced itself in it. */

@@ -162,7 +162,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
   ): Promise<T>
   request<T>(
     names: Names,
-    options: AcquireOptions & { readonly ifAvailable?: false },
+    options: AcquireOptions & { readonly ifAvailable?: false | undefined },
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
   request<T>(names: Names, options: AcquireOptions, work: (lease: Lease | null) => T | PromiseLike<T>): Promise<T>
@@ -175,7 +175,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
   request<T>(
     names: Names,
     work: (lease: Lease) => T | PromiseLike<T>,
-    options: AcquireOptions & { readonly ifAvailable?: false },
+    options: AcquireOptions & { readonly ifAvailable?: false | undefined },
   ): Promise<T>
   request<T>(names: Names, work: (lease: Lease | null) => T | PromiseLike<T>, options: AcquireOptions): Promise<T>
   async request<T>(names: Names, second: unknown, third?: unknown, ...excess: readonly unknown[]): Promise<T> {

@@ -12,6 +12,7 @@
  * The first three carry the generation as a field of the *entry*, where the kernel compares it: an older generation never overwrites a newer
  * one. (The value repeats it for readers.) Service and instance are one segment of a name each.
  */
+import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Attachment } from '../kernel/command.ts'
 import { utf8Length } from '../kernel/name.ts'
@@ -46,40 +47,47 @@ export const CHECKERS = 'leasehold/checks/servers'
 
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json }
 
+/** A health check as it is stored and listed: every duration is in whole milliseconds. */
+export interface HealthCheck extends HealthCheckInput {
+  readonly interval?: number
+  readonly timeout?: number
+  readonly endAfter?: number
+}
+
 /**
- * A probe that a server makes, where its operator allows it (`leasehold serve --check-allow`). Durations are whole milliseconds.
+ * A probe that a server makes, where its operator allows it (`leasehold serve --check-allow`).
  *
  * @example
- * const check = { url: 'http://10.0.0.7:8080/healthz', interval: 5_000 }
+ * const check = { url: 'http://10.0.0.7:8080/healthz', interval: '5s' }
  */
-export interface HealthCheck {
+export interface HealthCheckInput {
   /** `http(s)://host:port/path`, `tcp://host:port` or `grpc://host:port[/service]`. */
   readonly url: string
   /**
    * Time between two probes.
-   * @default 10_000
+   * @default '10s'
    */
-  readonly interval?: number
+  readonly interval?: Duration | undefined
   /**
    * A probe without an answer fails after this long.
-   * @default 5_000
+   * @default '5s'
    */
-  readonly timeout?: number
+  readonly timeout?: Duration | undefined
   /**
    * The number of failures in a row that make the instance `critical`.
    * @default 3
    */
-  readonly fall?: number
+  readonly fall?: number | undefined
   /**
    * The number of successes in a row that make it `passing` again.
    * @default 2
    */
-  readonly rise?: number
+  readonly rise?: number | undefined
   /**
    * End the lease of an instance that stays critical for this long.
    * @default never: the instance is only marked
    */
-  readonly endAfter?: number
+  readonly endAfter?: Duration | undefined
 }
 
 /** An instance of a service, as it was registered, with all defaults filled in. */
@@ -108,7 +116,7 @@ export interface RegistrationInput extends Partial<Omit<RegistrationData, 'servi
   /** Short for `addresses: [address]`. */
   readonly address?: string
   /** A health check, or just its url. */
-  readonly check?: HealthCheck | string | undefined
+  readonly check?: HealthCheckInput | string | undefined
 }
 
 /** The part of a registration that changes often. */
@@ -340,19 +348,26 @@ function checkJson(value: unknown, depth: number): void {
 }
 
 function checkOf(given: unknown): HealthCheck {
-  const check = typeof given === 'string' ? { url: given } : (given as HealthCheck)
+  const check = typeof given === 'string' ? { url: given } : (given as HealthCheckInput)
   checkFields(check, CHECK_FIELDS, 'a check')
   const { url, interval, timeout, fall, rise, endAfter } = check
   if (typeof url !== 'string' || !/^(https?|tcp|grpc):\/\//i.test(url))
     throw invalid(`a check needs a url that begins with http://, https://, tcp:// or grpc://, not ${show(url)}`)
   return {
     url: addressOf(url),
-    ...(interval !== undefined && { interval: whole(interval, 100, 86_400_000, 'check.interval') }),
-    ...(timeout !== undefined && { timeout: whole(timeout, 1, 60_000, 'check.timeout') }),
+    ...(interval !== undefined && { interval: span(interval, 100, 86_400_000, 'check.interval') }),
+    ...(timeout !== undefined && { timeout: span(timeout, 1, 60_000, 'check.timeout') }),
     ...(fall !== undefined && { fall: whole(fall, 1, 100, 'check.fall') }),
     ...(rise !== undefined && { rise: whole(rise, 1, 100, 'check.rise') }),
-    ...(endAfter !== undefined && { endAfter: whole(endAfter, 0, 86_400_000, 'check.endAfter') }),
+    ...(endAfter !== undefined && { endAfter: span(endAfter, 0, 86_400_000, 'check.endAfter') }),
   }
+}
+
+/** Whole milliseconds from a duration. */
+function span(given: Duration, low: number, high: number, what: string): number {
+  const ms = milliseconds(given, what)
+  if (ms >= low && ms <= high) return ms
+  throw invalid(`${what} must be from ${inWords(low)} to ${high === 86_400_000 ? '1 d' : inWords(high)}, not ${show(given)}`)
 }
 
 function whole(value: unknown, low: number, high: number, what: string): number {

@@ -3,7 +3,7 @@
  *
  * A process that only holds leases needs no news of other leases: it reads the log to its end before each of its renewals, and after `readEvery` at the latest.
  * Anything that waits for news (a waiter, a watch, a copy that continues) makes the replica follow the log, and so does a state in which time itself has to be
- * proposed. docs/guarantees.md says what an idle replica counts.
+ * proposed. docs/proofs.md says what an idle replica counts.
  */
 import type { Clock } from '../clock.ts'
 import type { Lifetime } from './lifetime.ts'

@@ -1,7 +1,7 @@
 /**
  * The timekeeper of one replica: it counts the timers of the state and proposes `due` when a timer has run for its duration. The kernel decides.
  *
- * What keeps this safe, whatever happens to this process (docs/guarantees.md has the argument):
+ * What keeps this safe, whatever happens to this process (docs/proofs.md has the argument):
  * - A timer is counted from the moment when the record that started its epoch was *applied* here, minus the age that the store reports, minus the age
  *   that the log reports. Each is a lower bound, so a proposal can be late and never early.
  * - In an owned run, renewals may have been kept in memory, so the age of a record does not tell when its lease was last renewed. There only marks

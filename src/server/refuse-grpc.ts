@@ -4,7 +4,7 @@ import type { Clock } from '../clock.ts'
 
 const PREFACE = 'PRI * HTTP/2.0'
 const UNIMPLEMENTED = '12'
-const MESSAGE = 'this is Leasehold, which answers HTTP/1.1 and not gRPC: use a client of the JSON gateway of etcd, see docs/faces.md'
+const MESSAGE = 'this is Leasehold, which answers HTTP/1.1 and not gRPC: use a client of the JSON gateway of etcd, see docs/faces/etcd.md'
 /** A client that has not sent a request by then is disconnected, in ms. */
 const PATIENCE = 10_000
 

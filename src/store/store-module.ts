@@ -15,7 +15,7 @@ import type { DriverPackage } from './driver-package.ts'
 export interface StoreModule {
   /** The name of the folder, of `leasehold/store/NAME`, and of the store in its profile. */
   readonly name: string
-  /** URL schemes, lower-case and without the colon. The first one is the section of docs/stores.md. */
+  /** URL schemes, lower-case and without the colon. The first one is named in docs/stores.md. */
   readonly schemes: readonly [string, ...string[]]
   /** Users write its URL in this way, for messages and docs. */
   readonly url: string

@@ -1,4 +1,4 @@
-/** `?clock=trusted`: ages of records by the clock of the engine, see docs/guarantees.md. */
+/** `?clock=trusted`: ages of records by the clock of the engine, see docs/assumptions.md. */
 import { LeaseError } from '../errors.ts'
 
 /** The note in the profile of a store that trusts the clock of its engine. The name of the engine follows. */

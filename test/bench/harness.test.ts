@@ -1,5 +1,5 @@
 /** The benchmark's own arithmetic, table, arguments, chart and documents. What it measures is never tested here: figures depend on the machine. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -240,6 +240,7 @@ describe('the arguments', () => {
       'docs/python.md',
       'docs/registry.md',
       'docs/stores.md',
+      ...readdirSync(join(root, 'docs/stores')).map(page => `docs/stores/${page}`),
       'docs/decisions.md',
     ])
       for (const [, name] of readFileSync(join(root, page), 'utf8').matchAll(/npm run bench -- ([a-z][\w-]*)/g))

@@ -18,12 +18,13 @@ test('an invalid URL is reported as INVALID, without its password', async () => 
   await expect(open('leases.db')).rejects.toThrow(/did you mean file:leases\.db\?/)
 })
 
-test('a URL in a message has no user and no password', () => {
+test('a URL in a message keeps its user and has no password; what stands before the host of a server may be a key, and is left out', () => {
   expect(redactedUrl('postgres://me:secret@db:5432/x?name=a')).toBe('postgres://me@db:5432/x?name=a')
   expect(redactedUrl('leasehold://:secret@[::1]:7420')).toBe('leasehold://[::1]:7420')
   expect(redactedUrl('postgres://leases@db/x?mail=a@b')).toBe('postgres://leases@db/x?mail=a@b')
   expect(redactedUrl('postgres://me:a@b:c/d@db/x')).toBe('postgres://me@db/x')
   expect(redactedUrl('postgres://db:5432/x?mail=a@b')).toBe('postgres://db:5432/x?mail=a@b')
+  expect(redactedUrl('postgres://me@db/x?password=secret&sslpassword=s2&name=a')).toBe('postgres://me@db/x?password=…&sslpassword=…&name=a')
   expect(redactedUrl('redis://:secret@r:6379')).toBe('redis://r:6379')
   expect(redactedUrl('https://key@host:7420')).toBe('https://host:7420')
   expect(redactedUrl('file:/a@b/c.db')).toBe('file:/a@b/c.db')

@@ -1,6 +1,7 @@
 /** Which options and arguments the calls of the library accept, and how they refuse others. */
-import { expect, test } from 'vitest'
+import { expect, expectTypeOf, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
+import type { Lease } from '../../src/lease.ts'
 import { type AcquireOptions, Leases } from '../../src/leases.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 
@@ -84,6 +85,18 @@ test('request takes options of the type AcquireOptions', async () => {
   await using leases = silentLessor().leases
   const options: AcquireOptions = { ttl: '5s', ifAvailable: true }
   expect(await leases.request('k', options, lease => lease?.held)).toBe(true)
+})
+
+test('request calls back with a lease, by its type as well, unless ifAvailable may be true', async () => {
+  await using leases = silentLessor().leases
+  for (const options of [{}, { ttl: '5s' }, { ifAvailable: false }, { ifAvailable: undefined }] as const) {
+    expectTypeOf(await leases.request('k', options, lease => lease)).toEqualTypeOf<Lease>()
+    expectTypeOf(await leases.request('k', lease => lease, options)).toEqualTypeOf<Lease>()
+  }
+  expectTypeOf(await leases.request('k', lease => lease)).toEqualTypeOf<Lease>()
+  const lease = await leases.request('k', { ifAvailable: true }, lease => lease)
+  expectTypeOf(lease).toEqualTypeOf<Lease | null>()
+  expect(lease?.held).toBe(false)
 })
 
 test('HELD says how much time remains', async () => {

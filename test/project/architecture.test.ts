@@ -78,7 +78,7 @@ const rooms: readonly Room[] = [
   { room: 'leases.ts', may: ['holder/', 'recipe/'] },
   // Registrations, and which instance is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
-  { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts', 'wording.ts'] },
+  { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'duration.ts', 'errors.ts', 'wording.ts'] },
   // Conditions as text, explanations and forecasts for waiters of a pool: data and pure functions, the same for the library, the server and the command line.
   {
     room: 'pool/',
@@ -234,6 +234,7 @@ const rooms: readonly Room[] = [
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
   { room: 'otel.ts', may: ['type:holder/'] },
+  { room: 'metrics.ts', may: ['type:holder/', 'errors.ts', 'clock.ts'] },
   {
     room: 'connect/relocating-lessor.ts',
     may: [

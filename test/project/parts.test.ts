@@ -32,6 +32,11 @@ function read(path: string): string {
 }
 
 /** What is directly in a folder. The name of a folder ends in `/`. */
+/** The names of the pages in a folder, without their extension. */
+function pagesIn(folder: string): string[] {
+  return filesIn(listing(folder), '.md')
+}
+
 function listing(folder: string): string[] {
   return readdirSync(join(root, folder), { withFileTypes: true }).map(entry => (entry.isDirectory() ? `${entry.name}/` : entry.name))
 }
@@ -114,7 +119,10 @@ const kinds: readonly Kind[] = [
     names: storesIn(listing('src/store')),
     places: [
       { what: 'line in src/store/modules.ts', has: STORES.map(({ name }) => name) },
-      { what: 'section in docs/stores.md', has: found(read('docs/stores.md'), /^## ([a-z]+):/gm) },
+      {
+        what: 'page docs/stores/NAME.md, or a section in docs/stores.md',
+        has: [...found(read('docs/stores.md'), /^## ([a-z]+):/gm), ...pagesIn('docs/stores')],
+      },
       { what: 'export ./store/NAME in package.json', has: exportsUnder('store') },
       { what: 'section in test/project/api-report.txt', has: reportedUnder('store') },
       { what: 'test in test/store/', has: testedUnder('store') },
@@ -143,7 +151,7 @@ const kinds: readonly Kind[] = [
     names: foldersIn(listing('src/face')),
     places: [
       { what: 'name in src/face/face.ts', has: FACE_NAMES },
-      { what: 'section in docs/faces.md', has: found(read('docs/faces.md').toLowerCase(), /^## ([a-z]+)/gm) },
+      { what: 'page docs/faces/NAME.md', has: pagesIn('docs/faces') },
       {
         what: 'test with the clients of its protocol',
         has: testedUnder('face').filter(

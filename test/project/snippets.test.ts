@@ -1,4 +1,4 @@
-/** Every TypeScript and JavaScript snippet of README.md, docs/library.md, docs/short-lived.md, docs/testing.md and docs/recipes/ compiles as strictly as the source, runs and exits. */
+/** Every TypeScript and JavaScript snippet of README.md, docs/library.md, docs/short-lived.md, docs/testing.md, docs/recipes/ and of the other pages with blocks in `ts` compiles as strictly as the source, runs and exits. */
 import { execFile } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -29,6 +29,9 @@ const pages = [
   'docs/library.md',
   'docs/short-lived.md',
   'docs/testing.md',
+  'docs/agents.md',
+  'docs/learned-terms.md',
+  'docs/pool-queues.md',
   ...recipes.map(name => `docs/recipes/${name}`),
 ]
 
@@ -63,6 +66,12 @@ beforeAll(async () => {
 })
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+test('no other page has a block in ts, which would not be run', () => {
+  const all = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' }).map(path => join('docs', path))
+  const others = all.filter(path => path.endsWith('.md') && !pages.includes(path))
+  expect(others.filter(path => /^```ts$/m.test(readFileSync(join(root, path), 'utf8')))).toEqual([])
+})
 
 test('all snippets compile', () => {
   expect(complaints).toBe('')

@@ -3,7 +3,7 @@
  * nothing but SQLite is installed with it.
  */
 import { execFile } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -32,6 +32,7 @@ const installed = join(folder, 'node_modules/leasehold')
 const npm = (...args: readonly string[]) => run('npm', [...args], { cwd: folder, env, timeout: TIMEOUT })
 const node = (...args: readonly string[]) => run(process.execPath, [...args], { cwd: folder, env, timeout: TIMEOUT })
 let tarball = ''
+let unpackedSize = 0
 let entries: string[] = []
 
 beforeAll(async () => {
@@ -41,7 +42,9 @@ beforeAll(async () => {
     env,
     timeout: TIMEOUT,
   })
-  tarball = join(folder, (JSON.parse(packed.stdout) as [{ filename: string }])[0].filename)
+  const [made] = JSON.parse(packed.stdout) as [{ filename: string; unpackedSize: number }]
+  tarball = join(folder, made.filename)
+  unpackedSize = made.unpackedSize
   writeFileSync(join(folder, 'package.json'), '{"private":true,"type":"module"}')
   await npm('install', '--no-audit', '--no-fund', '--prefer-offline', tarball)
   writeFileSync(join(folder, 'first.js'), FIRST_LEASE)
@@ -68,6 +71,16 @@ test('a user installs the package, SQLite and what SQLite needs, and nothing els
     'node_modules/node-addon-api',
     'node_modules/node-gyp-build',
   ])
+})
+
+test('it takes at most 8 MB without the optional SQLite package, in blocks of 4 KiB as well', () => {
+  const sizes = readdirSync(installed, { recursive: true, withFileTypes: true })
+    .filter(file => file.isFile())
+    .map(file => statSync(join(file.parentPath, file.name)).size)
+  const total = sizes.reduce((sum, size) => sum + size, 0)
+  expect(total).toBe(unpackedSize)
+  expect(total).toBeLessThan(7_000_000)
+  expect(sizes.reduce((sum, size) => sum + Math.ceil(size / 4_096) * 4_096, 0)).toBeLessThan(8_000_000)
 })
 
 test('the first lease takes fewer than ten lines', async () => {

@@ -35,6 +35,14 @@ describe('a registration', () => {
     expect(JSON.stringify(readRegistration(key, value)!.metadata)).toBe(JSON.stringify(card))
   })
 
+  test('takes the durations of its check with a unit, and stores whole milliseconds', () => {
+    const check = { url: 'http://10.0.0.7:8080/healthz', interval: '5s', timeout: '500ms', endAfter: '1h30m' } as const
+    const stored = { ...check, interval: 5_000, timeout: 500, endAfter: 5_400_000 }
+    const { key, value } = entryOf(registrationOf({ ...plain, check }))
+    expect(JSON.parse(value).check).toEqual(stored)
+    expect(readRegistration(key, value)!.check).toEqual(stored)
+  })
+
   test('stores no default values', () => {
     expect(entryOf(registrationOf(plain))).toEqual({ key: 'services/planner/p-1', value: '{"addresses":["http://10.0.0.7:8080"]}' })
   })
@@ -128,6 +136,8 @@ const wrong: readonly (readonly [string, object])[] = [
   ['a check by command', { check: { url: 'tcp://a:1', args: ['sh'] } }],
   ['a check of a file', { check: 'file:///etc/passwd' }],
   ['a check more often than ten times a second', { check: { url: 'tcp://a:1', interval: 99 } }],
+  ['a check with a duration that is none', { check: { url: 'tcp://a:1', interval: '5 seconds' } }],
+  ['a check with a timeout of more than a minute', { check: { url: 'tcp://a:1', timeout: '61s' } }],
 ]
 
 describe('registrationOf refuses as INVALID', () => {

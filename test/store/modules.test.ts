@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { systemClock } from '../../src/clock.ts'
@@ -6,7 +6,8 @@ import { STORES, storeModule } from '../../src/store/modules.ts'
 import { engineServers } from '../support/engine.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
-const docs = readFileSync(`${root}/docs/stores.md`, 'utf8')
+const read = (path: string) => readFileSync(`${root}/${path}`, 'utf8')
+const docs = [read('docs/stores.md'), ...readdirSync(`${root}/docs/stores`).map(page => read(`docs/stores/${page}`))].join('\n')
 const manifest = JSON.parse(readFileSync(`${root}/package.json`, 'utf8')) as {
   readonly peerDependencies: Record<string, string>
   readonly peerDependenciesMeta: Record<string, { readonly optional?: boolean }>
@@ -32,8 +33,9 @@ describe.each(STORES.map(module => [module.name, module] as const))('the module 
     expect(tests.filter(path => existsSync(`${root}/${path}`))).toHaveLength(1)
   })
 
-  test('is described in docs/stores.md: a section, every scheme, and what it is for', () => {
-    expect(absent(`\n## ${module.schemes[0]}:`, ...module.schemes.map(scheme => `\`${scheme}:`), module.purpose)).toEqual([])
+  test('is described in docs/stores.md: a section or a page of its own, every scheme, and what it is for', () => {
+    const section = existsSync(`${root}/docs/stores/${name}.md`) ? `(stores/${name}.md)` : `\n## ${module.schemes[0]}:`
+    expect(absent(section, ...module.schemes.map(scheme => `\`${scheme}:`), module.purpose)).toEqual([])
   })
 
   test('names a driver that is an optional peer dependency, or none', () => {

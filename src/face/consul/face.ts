@@ -67,7 +67,7 @@ function answerOf(endpoints: readonly ConsulEndpoint[], request: HttpFaceRequest
   const found = matches.find(known => known.method === method)
   if (found !== undefined) return found.answer(request, caller, decodedPath(path.slice(found.path.length)))
   if (matches.length > 0) return textResponse(405, `method ${method.slice(0, 16)} not allowed`)
-  return textResponse(404, 'Leasehold answers locks, sessions, services and health of Consul, and not this path: see docs/faces.md')
+  return textResponse(404, 'Leasehold answers locks, sessions, services and health of Consul, and not this path: see docs/faces/consul.md')
 }
 
 /** `X-Consul-Token` or `Authorization: Bearer`: the secret of a key. The server refuses one in a URL. */

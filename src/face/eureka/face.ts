@@ -311,5 +311,5 @@ function notFound(): TextFailure {
 }
 
 function unknownPath(): TextFailure {
-  return new TextFailure(404, 'Leasehold answers /eureka/apps, /eureka/instances, /eureka/vips and /eureka/svips: see docs/faces.md')
+  return new TextFailure(404, 'Leasehold answers /eureka/apps, /eureka/instances, /eureka/vips and /eureka/svips: see docs/faces/eureka.md')
 }

@@ -7,9 +7,9 @@ import type { Outcome } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
 import { CHECKERS, keyOf } from '../../registry/entry.ts'
 import {
+  OwnRegistration,
   type RegisterInput,
   type RegisterOptions,
-  Registration,
   type RegistrationKeeper,
   type RegistryContext,
   refusalOf,
@@ -34,9 +34,9 @@ const CLOSE_TIMEOUT = 1_000
 
 export class Registrar implements AsyncDisposable, RegistrationKeeper {
   readonly #context: RegistryContext
-  readonly #registrations = new Set<Registration>()
+  readonly #registrations = new Set<OwnRegistration>()
   /** Who registered each instance last, by the key of its entry. */
-  readonly #byKey = new Map<string, Registration>()
+  readonly #byKey = new Map<string, OwnRegistration>()
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
   /** The uptime was ahead of the monotonic clock by this much. It grows while the machine sleeps. */
@@ -56,11 +56,11 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     return this.#registrations.size
   }
 
-  async register(inputs: readonly RegisterInput[], options: RegisterOptions): Promise<Registration> {
+  async register(inputs: readonly RegisterInput[], options: RegisterOptions): Promise<OwnRegistration> {
     const { signal } = options
     signal?.throwIfAborted()
     if (this.#closed) throw closed()
-    const registration = new Registration(this.#context, this, inputs, options)
+    const registration = new OwnRegistration(this.#context, this, inputs, options)
     const { clock } = this.#context
     const end = clock.now() + milliseconds(options.wait ?? 0, 'wait')
     for (let tries = 0; ; tries++) {
@@ -98,12 +98,12 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
   }
 
   /** Without this report an instance whose check is never made would be ignored silently. If the list cannot be read, nothing is reported. */
-  async #reportUnchecked(registration: Registration): Promise<void> {
+  async #reportUnchecked(registration: OwnRegistration): Promise<void> {
     if ((await this.checkers()).length > 0 || registration.signal.aborted) return
     registration.report('unchecked', new LeaseError('UNAVAILABLE', NO_CHECKERS))
   }
 
-  forget(registration: Registration): void {
+  forget(registration: OwnRegistration): void {
     this.#registrations.delete(registration)
     for (const each of registration.instances) if (this.#byKey.get(keyOf(each)) === registration) this.#byKey.delete(keyOf(each))
   }
@@ -137,7 +137,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
     const now = this.#context.clock.now()
-    const renewing: Registration[] = []
+    const renewing: OwnRegistration[] = []
     let next = Number.POSITIVE_INFINITY
     for (const registration of this.#registrations) {
       if (registration.busy) continue
@@ -155,7 +155,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     if (next < Number.POSITIVE_INFINITY) this.#arm(next)
   }
 
-  async #renew(group: readonly Registration[]): Promise<void> {
+  async #renew(group: readonly OwnRegistration[]): Promise<void> {
     const { clock, lessor } = this.#context
     const sent = clock.now()
     const leases = group.map(({ lease }) => lease)
@@ -186,7 +186,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
   }
 
   /** Plans a return at a random moment: registrations that lapsed together must not return together, and overload the lessor again. */
-  lost(registration: Registration): void {
+  lost(registration: OwnRegistration): void {
     registration.lapsed()
     const { clock } = this.#context
     registration.failures = 0
@@ -194,7 +194,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     if (!registration.busy) this.#arm(registration.nextRenewal)
   }
 
-  async #registerAgain(registration: Registration): Promise<void> {
+  async #registerAgain(registration: OwnRegistration): Promise<void> {
     this.stats.returns++
     try {
       await this.#track(registration.acquire())

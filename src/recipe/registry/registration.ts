@@ -98,8 +98,8 @@ export interface RegistryContext {
 
 /** Renews registrations, and registers them again after they lapsed. */
 export interface RegistrationKeeper {
-  forget(registered: Registration): void
-  lost(registered: Registration): void
+  forget(registered: OwnRegistration): void
+  lost(registered: OwnRegistration): void
   abandon(outcome: Outcome): void
   readonly unresolved: UnresolvedAcquires
   release(lease: number, ttl: number): Promise<void>
@@ -129,7 +129,35 @@ interface RegisteredInstance {
  * await me.update({ load: 3 })
  * await me.deregister()
  */
-export class Registration implements AsyncDisposable {
+export interface Registration extends AsyncDisposable {
+  /** The ttl in ms: the instances stay listed this long without a renewal. */
+  readonly ttl: number
+  /** The id of the lease; 0 while the instance is not registered. */
+  readonly lease: number
+  /** True while it is registered. False after a lapse, until it is registered again. */
+  readonly registered: boolean
+  /** The instances, with all defaults filled in. */
+  readonly instances: readonly RegistrationData[]
+  /** Fires when it is over for good: deregistered, replaced by another, or refused. */
+  readonly signal: AbortSignal
+  /**
+   * Changes all instances of this registration, or those of one `service`. A status is written at once, a load at most once a second, and an
+   * unchanged value not at all. Resolves when the change is in the log.
+   *
+   * @example
+   * await me.update({ status: 'warning', load: 7 })
+   */
+  update(change: RegistrationChange, options?: { readonly service?: string }): Promise<void>
+  /** Sets the status to `draining`: still listed, but not picked any more. */
+  drain(): Promise<void>
+  /** Removes all instances in one revision, after they were listed as `draining` for the time of the `drain` option. Safe to repeat. */
+  deregister(): Promise<void>
+  /** The same as `deregister`. */
+  close(): Promise<void>
+}
+
+/** A registration as its registrar sees it: with when to renew it, and what became of its renewals. */
+export class OwnRegistration implements Registration {
   readonly ttl: number
   readonly #grace: number
   readonly #heartbeat: number
@@ -173,22 +201,18 @@ export class Registration implements AsyncDisposable {
     if (inputs.length === 0) throw new LeaseError('INVALID', 'there is nothing to register')
   }
 
-  /** The id of the lease; 0 while the instance is not registered. */
   get lease(): number {
     return this.#lease
   }
 
-  /** Returns whether it is registered now. False after a lapse, until it is registered again. */
   get registered(): boolean {
     return this.#lease !== 0
   }
 
-  /** The instances, with all defaults filled in. */
   get instances(): readonly RegistrationData[] {
     return this.#instances.map(({ registration }) => registration)
   }
 
-  /** Fires when it is over for good: deregistered, replaced by another, or refused. */
   get signal(): AbortSignal {
     return this.#over.signal
   }
@@ -278,7 +302,7 @@ export class Registration implements AsyncDisposable {
   }
 
   /** `other`, of the same process, has these names now. This registration continues with the rest of its instances, or ends. */
-  replacedBy(other: Registration): void {
+  replacedBy(other: OwnRegistration): void {
     const taken = new Set(other.instances.map(each => keyOf(each)))
     const { service, instance } = this.#instances[0]!.registration
     const kept = this.#instances.filter(({ registration }) => !taken.has(keyOf(registration)))
@@ -303,13 +327,6 @@ export class Registration implements AsyncDisposable {
     this.#over.abort(reason)
   }
 
-  /**
-   * Changes all instances of this registration, or those of one `service`. A status is written at once, a load at most once a second, and an
-   * unchanged value not at all. Resolves when the change is in the log.
-   *
-   * @example
-   * await me.update({ status: 'warning', load: 7 })
-   */
   async update(change: RegistrationChange, { service }: { readonly service?: string } = {}): Promise<void> {
     if (this.#over.signal.aborted) throw this.#over.signal.reason
     const { status, load, ...rest } = change
@@ -324,7 +341,6 @@ export class Registration implements AsyncDisposable {
     await Promise.all(writes)
   }
 
-  /** Sets the status to `draining`: still listed, but not picked any more. */
   drain(): Promise<void> {
     return this.update({ status: 'draining' })
   }
@@ -394,13 +410,11 @@ export class Registration implements AsyncDisposable {
     throw refused
   }
 
-  /** Removes all instances in one revision, after they were listed as `draining` for the time of the `drain` option. Safe to repeat. */
   deregister(): Promise<void> {
     this.#deregistering ??= this.#leave()
     return this.#deregistering
   }
 
-  /** The same as `deregister`. */
   close(): Promise<void> {
     return this.deregister()
   }

@@ -12,6 +12,7 @@ export type { Change } from '../../registry/directory.ts'
 export type {
   DeclaredStatus,
   HealthCheck,
+  HealthCheckInput,
   InstanceState,
   InstanceStatus,
   Json,

@@ -34,7 +34,7 @@ const ID_BYTES = 32
 type Body = schema.Static<typeof schema.Acquire>
 
 function commandOf(body: Body): Acquire {
-  const { resources = [], holder, ttl = DEFAULT_TTL, units, mode, op: _, wait: __, reuse: ___, ...fields } = body
+  const { resources = [], holder, ttl = DEFAULT_TTL, units, mode, op: _, wait: __, reuse: ___, ifAvailable: ____, ...fields } = body
   const want = { ...(units !== undefined && { units }), ...(mode === 'shared' && { shared: true }) }
   return {
     kind: 'acquire',
@@ -88,6 +88,10 @@ async function acquire(context: RouteContext<Body>): Promise<HttpResponse> {
   const own = body.reuse === true ? await reused(context, command) : undefined
   if (own !== undefined) return own
   const wait = optionalMs(body.wait, 'wait') ?? 0
+  if (body.ifAvailable === true && wait > 0)
+    throw new HttpFailure('INVALID', 'a request with ifAvailable does not wait: leave out wait or ifAvailable', {
+      facts: { field: 'wait' },
+    })
   const signal = wait > 0 ? request.gone() : undefined
   // `wait` is not part of the operation: a repeated request has less time left.
   const outcome = await guarded.acquire(caller, await withExpectation(context, command), {

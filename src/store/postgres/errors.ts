@@ -16,7 +16,7 @@ export function isAbsent(error: unknown): boolean {
 const reasons: readonly (readonly [pattern: RegExp, reason: ErrorReason, advice: string])[] = [
   [/^28/, 'credentials', 'check the user and password in the URL, and pg_hba.conf'],
   [/^3D000/, 'database', 'this database does not exist: create it, or name another in the URL'],
-  [/^42501/, 'permission', 'the role lacks a right: docs/stores.md names those it needs'],
+  [/^42501/, 'permission', 'the role lacks a right: docs/stores/postgres.md names those it needs'],
   [/^53100/, 'full', 'its disk is full: no appends are accepted until there is room. Acknowledged records are kept'],
   [/^53300/, 'connections', 'it has no connection left: raise max_connections, or put a pooler before it'],
   [

@@ -2,7 +2,7 @@
  * A log in Postgres, shared by any number of replicas: one row for each record. A lock on the log's row gives the order.
  *
  * Not guaranteed: the age of records (the engine has only a wall clock, which may be adjusted), unless that clock is trusted; that an acknowledged record survives a
- * failover to a standby that was not synchronous. See docs/stores.md for settings, roles and poolers, and schema.ts for the order.
+ * failover to a standby that was not synchronous. See docs/stores/postgres.md for settings, roles and poolers, and schema.ts for the order.
  */
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'

@@ -75,9 +75,9 @@ export function divergence(log: string, what: string, index: number, found: numb
     case 'emptied':
       return `every record of ${log} was deleted (XTRIM, XDEL). ${startOver}`
     case 'ends':
-      return `${log} ends at ${found}, before ${index}: Redis has lost its end, by a crash before it had synced, or by a failover to a replica that was behind. See appendfsync and docs/stores.md; restart its processes`
+      return `${log} ends at ${found}, before ${index}: Redis has lost its end, by a crash before it had synced, or by a failover to a replica that was behind. See appendfsync and docs/stores/redis.md; restart its processes`
     case 'another':
-      return `another record is at ${index} of ${log}: Redis lost its end, and the log has grown again since. See appendfsync and docs/stores.md; restart its processes`
+      return `another record is at ${index} of ${log}: Redis lost its end, and the log has grown again since. See appendfsync and docs/stores/redis.md; restart its processes`
     case 'missing':
       return `record ${found} of ${log} is missing: it was deleted (XDEL, XTRIM). ${startOver}, or restore a backup`
     case 'beginning':

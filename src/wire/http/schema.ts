@@ -30,6 +30,7 @@ export const Acquire = closed({
     ]),
   ),
   mode: optional(Type.Enum(['exclusive', 'shared'])),
+  ifAvailable: optional(Type.Boolean({ description: 'Do not wait: answer HELD (409) if it is held. So it is without wait, too.' })),
   ...schemaOf(ACQUIRE_FIELDS, 'holder', 'units', 'any', 'wait', 'reuse', 'priority', 'parent', 'incarnation', 'holding', 'grace'),
   ...schemaOf(ACQUIRE_FIELDS, 'maxLife', 'steal', 'recall', 'pool', 'entries', 'labels'),
   op,

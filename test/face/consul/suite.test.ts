@@ -1,7 +1,7 @@
 /**
  * Consul's own tests of its Go client, as the Go proxy ships them, against this face. They start a program `consul` for each test and wait until its port answers. Here
  * that program asks this test for a server on the port, over a log of its own, and stays until it is interrupted. Nothing stands between the client and the
- * face. The lists are complete: a test that begins to pass or to fail changes them. docs/faces.md says why those that are left out cannot pass.
+ * face. The lists are complete: a test that begins to pass or to fail changes them. docs/faces/consul.md says why those that are left out cannot pass.
  */
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'

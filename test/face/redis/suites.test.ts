@@ -1,5 +1,5 @@
 /**
- * The clients' own suites, as the registries ship them, against this face. Each list is complete: a test that begins to pass or to fail changes it. docs/faces.md
+ * The clients' own suites, as the registries ship them, against this face. Each list is complete: a test that begins to pass or to fail changes it. docs/faces/redis.md
  * says why those that are left out cannot pass.
  */
 import { execFile } from 'node:child_process'

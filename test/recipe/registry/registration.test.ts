@@ -1,7 +1,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, expectTypeOf, test, vi } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
-import { Registration } from '../../../src/recipe/registry/registration.ts'
+import { OwnRegistration } from '../../../src/recipe/registry/registration.ts'
 import type { RegistrationEvent } from '../../../src/recipe/registry/registry.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 import { everywhere } from '../../support/recipe-places.ts'
@@ -11,6 +11,15 @@ import { intercept } from '../../support/submitting.ts'
 for (const [name, scene] of Object.entries(scenes)) everywhere(name, scene)
 
 describe('a registration', () => {
+  test('has no type for what only its registrar uses', async () => {
+    const { leases } = silentLessor()
+    await using _ = leases
+    const registration = await leases.registry.register({ service: 's', address })
+    type Names = 'ttl' | 'lease' | 'registered' | 'instances' | 'signal' | 'update' | 'drain' | 'deregister' | 'close'
+    expectTypeOf<keyof typeof registration>().toEqualTypeOf<Names | typeof Symbol.asyncDispose>()
+    expect(registration.registered).toBe(true)
+  })
+
   test('is renewed together with all others in one message, and unchanged values are not written', async () => {
     const { clock, leases, lessor } = silentLessor()
     const all = await Promise.all(
@@ -30,7 +39,7 @@ describe('a registration', () => {
   test('that names an instance of others of the same process takes it from them, and looks at no others', async () => {
     const { leases } = silentLessor()
     await using _ = leases
-    const looked = vi.spyOn(Registration.prototype, 'replacedBy')
+    const looked = vi.spyOn(OwnRegistration.prototype, 'replacedBy')
     const both = await leases.registry.register([
       { service: 's', instance: 'a', address },
       { service: 's', instance: 'b', address },

@@ -32,6 +32,19 @@ test('a resource that is named twice is one resource', async () => {
   expect([status, Object.keys(json.tokens)]).toEqual([201, ['a', 'b']])
 })
 
+test('ifAvailable does not wait: a held resource is answered with HELD, and a wait beside it is refused', async () => {
+  await using here = await world()
+  const ask = (more: object) => here.ask('POST', '/v1/leases', { resources: ['jobs/a'], holder: 'ann', ttl: '10s', ...more })
+  expect((await ask({ ifAvailable: true })).status).toBe(201)
+  const held = await ask({ ifAvailable: true })
+  expect([held.status, held.json.error.code]).toEqual([409, 'HELD'])
+  const both = await ask({ ifAvailable: true, wait: '5s' })
+  expect([both.status, both.json.error.code, both.json.error.message]).toEqual([400, 'INVALID', expect.stringContaining('leave out wait')])
+  expect((await ask({ ifAvailable: false, wait: '0s' })).json.error.code).toBe('HELD')
+  expect((await ask({ ifAvailable: 'yes' })).status).toBe(400)
+  expect((await here.ask('GET', '/v1/resources/jobs/a')).json.queue).toEqual([])
+})
+
 describe('reuse', () => {
   const acquire = { resources: ['a', 'b'], holder: 'ann', ttl: '10s' }
 

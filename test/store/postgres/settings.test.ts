@@ -89,7 +89,7 @@ describeEngine('postgres', 'a Postgres of a DBA', () => {
     await expect(store.open()).rejects.toMatchObject({
       code: 'UNAVAILABLE',
       reason: 'permission',
-      message: expect.stringMatching(/permission denied for database postgres.*docs\/stores.md/),
+      message: expect.stringMatching(/permission denied for database postgres.*docs\/stores\/postgres.md/),
     })
   })
 

@@ -441,5 +441,5 @@ async function* pieces(...words: string[]): AsyncGenerator<Uint8Array> {
 
 async function docs(): Promise<string> {
   const { readFile } = await import('node:fs/promises')
-  return readFile(new URL('../../../docs/stores.md', import.meta.url), 'utf8')
+  return readFile(new URL('../../../docs/stores/redis.md', import.meta.url), 'utf8')
 }
