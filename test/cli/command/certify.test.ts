@@ -84,7 +84,7 @@ describeEngine('redis', 'certifying', () => {
 
   test('what we may not try is not passed, and what the engine refuses is failed', async () => {
     await using redis = await engine('redis')
-    await tell(redis, 'ACL', 'SETUSER', 'few', 'on', '>rights', '~*', '+@all', '-unlink', '-scan')
+    await tell(redis, 'ACL', 'SETUSER', 'few', 'on', '>rights', '~*', '+@all', '-unlink', '-persist', '-scan')
     await using place = new Place()
     const finished = await place.run(['certify', redis.url.replace('//', '//few:rights@'), '--json', '--restart', 'exit 3'])
     const last = lastOf(finished)
