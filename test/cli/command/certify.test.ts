@@ -4,14 +4,11 @@ import type { Fault } from '../../../src/cli/certify/fault.ts'
 import { disorder, latency, type Measured, missing } from '../../../src/cli/certify/measure.ts'
 import { type Findings, objections } from '../../../src/cli/certify/verdict.ts'
 import type { LogRecord } from '../../../src/store.ts'
-import { storeSuite } from '../../../src/testing/store-suite.ts'
-import { certify, lastOf, linesOf } from '../../support/certify.ts'
+import { certify, lastOf, linesOf, SENTENCES } from '../../support/certify.ts'
 import { Place } from '../../support/cli.ts'
 import { describeEngine, type Engine, engine, freePorts } from '../../support/engine.ts'
 import { tell } from '../../support/redis-command.ts'
 
-/** The sentences of the store suite. */
-const SENTENCES = storeSuite(() => Promise.reject(new Error('nothing is run here'))).length
 /** Owning is not for Redis: eight sentences say nothing about it. Two need a user whose rights are taken away. */
 const NOT_FOR_REDIS = 10
 
@@ -88,7 +85,7 @@ describeEngine('redis', 'certifying', () => {
     await using place = new Place()
     const finished = await place.run(['certify', redis.url.replace('//', '//few:rights@'), '--json', '--restart', 'exit 3'])
     const last = lastOf(finished)
-    expect(last.sentences.notTried).toBe(10 + 3)
+    expect(last.sentences.notTried).toBe(NOT_FOR_REDIS + 3)
     expect(last.sentences.failed).toBeGreaterThan(0)
     const sentences = linesOf(finished).filter(({ sentence }) => sentence !== undefined)
     const lost = sentences.find(({ sentence }) => String(sentence).startsWith('a log that lost its tail'))
