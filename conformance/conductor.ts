@@ -14,6 +14,9 @@ import { type Moment, VirtualClock } from './virtual-clock.ts'
 /** One way, unless the scenario says otherwise. */
 const DELAY = 1
 const WALL = 1_700_000_000_000
+/** A client that asks for ever more turns has a mistake: at most this many in one step of a scenario, and this many at one moment. */
+const TURNS = 100_000
+const TURNS_STILL = 1_000
 
 export class Conductor {
   readonly #driver: Driver
@@ -360,10 +363,12 @@ export class Conductor {
   async #advance(ms: number): Promise<void> {
     const end = this.#now + ms
     await this.#settle()
+    let still = 0
     for (let turns = 0; ; turns++) {
       const next = this.#nextTime()
       if (next === undefined || next > end) break
-      if (turns > 100_000) throw new Error(`time does not pass: ${this.#whatIsNext()}`)
+      still = next > this.#now ? 0 : still + 1
+      if (turns > TURNS || still > TURNS_STILL) throw new Error(`time does not pass: ${this.#whatIsNext()}`)
       this.#now = Math.max(this.#now, next)
       await this.#moveOn()
     }
