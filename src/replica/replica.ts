@@ -178,7 +178,6 @@ export class Replica implements Lessor {
 
   /** All counters, by name, for metrics. */
   get figures(): Readonly<Record<string, number>> {
-    const { within, ms } = this.#outbox.latency
     const { index, revision } = this.#log.state
     return {
       ...this.stats,
@@ -186,8 +185,8 @@ export class Replica implements Lessor {
       index,
       appliedRevision: revision,
       ...Object.fromEntries(Object.entries(this.#log.eventCounts).map(([type, count]) => [`events.${type}`, count])),
-      ...Object.fromEntries(within.map(([bound, count]) => [`commit.le.${bound === Number.POSITIVE_INFINITY ? 'inf' : bound}`, count])),
-      'commit.ms': ms,
+      ...this.#outbox.latency.figures('commit'),
+      ...this.#timekeeper.delays.figures('delay'),
     }
   }
 

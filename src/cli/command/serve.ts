@@ -277,6 +277,7 @@ export async function serveUntilStopped(
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
+      dataFile: () => (lessor.here === replica ? path : undefined),
       failedAppend: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
       http: httpListener({
         hosts: options.host ?? [],
