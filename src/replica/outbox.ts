@@ -88,6 +88,8 @@ export class Outbox {
   readonly stats = { appends: 0, commands: 0, resent: 0, voided: 0 }
   /** Why the last append failed, and when. */
   storeError: { readonly error: LeaseError; readonly at: number } | undefined
+  /** The rules that a new log begins with. @default the newest that this process knows */
+  firstRules: number | undefined
   /** The time that appends took. */
   readonly latency = new DurationHistogram()
 
@@ -146,6 +148,7 @@ export class Outbox {
       ...{ proposer, seq, wall },
       applied: state.index,
       decisionHash: [state.decisionHashA, state.decisionHashB],
+      ...(this.firstRules !== undefined && { rules: this.firstRules }),
     })
     this.stats.appends++
     this.stats.commands += batch.proposals.length
