@@ -87,15 +87,6 @@ describePrograms('redis', [programs.promtool, programs.prometheus], 'Prometheus'
     expect((await run(PROMTOOL, ['test', 'rules', file])).stdout).toContain('SUCCESS')
   })
 
-  test('every rule has a runbook', () => {
-    const headings = new Set(
-      [...readFileSync(join(root, 'docs/runbooks.md'), 'utf8').matchAll(/^## (\w+)$/gm)].map(([, name]) => name!.toLowerCase()),
-    )
-    const anchors = [...readFileSync(RULES, 'utf8').matchAll(/runbooks\.md#(\w+)/g)].map(([, anchor]) => anchor!)
-    expect(anchors.length).toBe(11)
-    expect(anchors.filter(anchor => !headings.has(anchor))).toEqual([])
-  })
-
   test('every panel of the dashboard asks for figures that a server has', async () => {
     const metrics = await (await fetch(`http://127.0.0.1:${ports[0]}/metrics`)).text()
     for (const { title, targets } of DASHBOARD.panels as readonly { title: string; targets: readonly { expr: string }[] }[])
