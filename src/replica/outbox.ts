@@ -88,8 +88,8 @@ export class Outbox {
   readonly stats = { appends: 0, commands: 0, resent: 0, voided: 0 }
   /** Why the last append failed, and when. */
   storeError: { readonly error: LeaseError; readonly at: number } | undefined
-  /** The rules that a new log begins with. @default the newest that this process knows */
-  firstRules: number | undefined
+  /** The rules that a new log begins with. Undefined: the newest that this process knows. */
+  #firstRules: number | undefined
   /** The time that appends took. */
   readonly latency = new DurationHistogram()
 
@@ -98,6 +98,10 @@ export class Outbox {
     this.#timeout = timeout
     this.#log = log
     this.#lifetime = lifetime
+  }
+
+  beginWith(rules: number): void {
+    this.#firstRules = rules
   }
 
   /** Writes a command to the log, and resolves with what the log decided. */
@@ -148,7 +152,7 @@ export class Outbox {
       ...{ proposer, seq, wall },
       applied: state.index,
       decisionHash: [state.decisionHashA, state.decisionHashB],
-      ...(this.firstRules !== undefined && { rules: this.firstRules }),
+      ...(this.#firstRules !== undefined && { rules: this.#firstRules }),
     })
     this.stats.appends++
     this.stats.commands += batch.proposals.length

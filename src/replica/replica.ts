@@ -144,9 +144,7 @@ export class Replica implements Lessor {
   }
 
   /** A log that is still empty begins with these rules, so that older processes on it can follow. */
-  beginWith(rules: number): void {
-    this.#outbox.firstRules = rules
-  }
+  readonly beginWith = (rules: number): void => this.#outbox.beginWith(rules)
 
   /** Why the last append failed, and when; undefined as soon as one has succeeded. */
   get storeError(): { readonly error: LeaseError; readonly at: number } | undefined {

@@ -43,7 +43,7 @@ export interface ConnectionEvents {
   expectsOn(connection: RespConnection): boolean
 }
 
-interface Trial {
+interface HomeTrial {
   readonly connection: RespConnection
   greeting?: Greeting
 }
@@ -63,7 +63,7 @@ export class ServerConnections {
   #second: RespConnection | undefined
   #secondUntil = 0
   /** To the home of this client, while it finds out whether that can be used. */
-  #trial: Trial | undefined
+  #trial: HomeTrial | undefined
   #cancelReturn: (() => void) | undefined
   readonly #home: number
   /** From 1 to 2: clients return at different times. */
@@ -212,7 +212,7 @@ export class ServerConnections {
   }
 
   /** A server without its store greets its clients, too: a consistent read shows whether it can decide. */
-  #askHome(trial: Trial, greeting: Greeting): void {
+  #askHome(trial: HomeTrial, greeting: Greeting): void {
     if (!greeting.continues) return this.#dropTrial()
     trial.greeting = greeting
     trial.connection.send({ kind: 'read', id: 0, query: { kind: 'summary' }, consistent: true, atLeast: 0 })
@@ -225,7 +225,7 @@ export class ServerConnections {
     connection?.close(new LeaseError('UNAVAILABLE', `${connection.name} is not used again yet`))
   }
 
-  #return({ connection, greeting }: Trial): void {
+  #return({ connection, greeting }: HomeTrial): void {
     const former = this.open
     if (former === undefined || this.#second !== undefined) return this.#dropTrial()
     this.#trial = undefined
