@@ -64,7 +64,8 @@ function versionsAfter(rules: number): readonly number[] {
   return Array.from({ length: Math.max(0, RULES - rules) }, (_, i) => rules + 1 + i)
 }
 
-async function list({ out }: Invocation, processes: readonly AttachedProcess[] | undefined): Promise<void> {
+async function list({ out, lessor }: Invocation, processes: readonly AttachedProcess[] | undefined): Promise<void> {
+  if (!lessor.profile.shared) return out.note('one server owns this log, and raises its rules when it starts, except with --hold-rules')
   if (processes === undefined)
     return out.note(
       'the processes that use the store are not known here: to list them, run this with --store and the URL of the store itself',
