@@ -81,7 +81,9 @@ test('a server raises the rules of its own file with a line in its log, and not 
   }
   expect(await serve('--hold-rules')).toEqual([])
   expect(await rulesOf(place)).toBe(0)
-  expect(await serve()).toMatchObject([{ level: 'warn', rules: RULES, from: 0, msg: expect.stringContaining('were raised from version 0') }])
+  expect(await serve()).toMatchObject([
+    { level: 'warn', rules: RULES, from: 0, msg: expect.stringContaining('were raised from version 0') },
+  ])
   expect(await rulesOf(place)).toBe(RULES)
   expect(await serve()).toEqual([])
 })
