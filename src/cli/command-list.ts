@@ -27,6 +27,7 @@ export const COMMANDS: Readonly<Record<string, () => Promise<AddCommand>>> = {
   break: async () => (await import('./command/operate.ts')).breakHold,
   policy: async () => (await import('./command/policy.ts')).policy,
   key: async () => (await import('./command/key.ts')).key,
+  upgrade: async () => (await import('./command/upgrade.ts')).upgrade,
   plan: async () => (await import('./command/plan.ts')).plan,
   doctor: async () => (await import('./command/doctor.ts')).doctor,
   completion: async () => (await import('./command/completion.ts')).completion,

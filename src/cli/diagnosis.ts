@@ -52,7 +52,8 @@ function log({ summary: { rules, quiet, moved } }: Diagnosis): Finding[] {
     found.push({
       about: 'versions',
       problem: `the log is at rules version ${rules}, this program knows version ${RULES}: what came with it is not in force`,
-      change: 'upgrade every process that uses the log; the next server that owns it raises the rules, or an administrator proposes it',
+      change:
+        'upgrade every process that uses the log, then run leasehold upgrade; the next server that owns the log raises the rules by itself',
     })
   if (quiet)
     found.push({

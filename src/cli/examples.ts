@@ -70,6 +70,7 @@ export const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   ],
   'key ls': ['leasehold key ls'],
   'key revoke': ['leasehold key revoke ci'],
+  upgrade: ['leasehold upgrade', 'leasehold upgrade --yes'],
   plan: ['leasehold plan --failover 10s'],
   doctor: ['leasehold doctor', 'leasehold doctor --watch 5s'],
   completion: [

@@ -12,7 +12,7 @@ import { type FileOwner, operatorSecret } from './operator-secret.ts'
 import { RelocatingLessor } from './relocating-lessor.ts'
 import { type ConnectRetryOptions, openWithRetry } from './retry.ts'
 import { storeOf } from './store-of.ts'
-import { countUser } from './store-users.ts'
+import { commonRules, countUser } from './store-users.ts'
 import { defaultUrl, schemeOf, viaOf } from './url.ts'
 
 /** A process that only holds leases reads its log with its renewals, and after this many ms at the latest. */
@@ -221,19 +221,35 @@ export async function openReplica(
     owned,
     readEvery,
     crowded,
+    server = false,
+    holdRules = false,
+    raised,
   }: {
     readonly clock?: Clock
     readonly owned: boolean
+    /** This process is a server, and not a program that uses the store itself. */
+    readonly server?: boolean
+    readonly holdRules?: boolean
+    /** The rules of an owned log were raised. */
+    readonly raised?: (from: number, to: number) => void
     readonly readEvery?: number | undefined
     readonly crowded?: (message: string) => void
   },
 ): Promise<Replica> {
   const { Replica } = await replicaCode()
   const survivor = survivors.get(url)
-  const replica = await Replica.open(store, { clock, owned, ...(survivor && { survivor }), ...(readEvery !== undefined && { readEvery }) })
+  const replica = await Replica.open(store, {
+    ...{ clock, owned, holdRules },
+    ...(survivor && { survivor }),
+    ...(raised && { raised }),
+    ...(readEvery !== undefined && { readEvery }),
+  })
   survivors.delete(url)
+  const { RULES } = await import('../kernel/state.ts') // loaded with the replica
+  // An older process that waits for the first record of this log would have to stop at rules that it does not know. If they cannot be listed, it stops.
+  if (!owned && replica.index === 0) replica.beginWith(await commonRules(url, { clock, known: RULES }).catch(() => RULES))
   // A clock of a test passes ten minutes in no time.
-  if (!owned && clock === systemClock) countUser(url, { clock, signal: replica.signal, ...(crowded && { crowded }) })
+  if (!owned && clock === systemClock) countUser(url, { clock, signal: replica.signal, rules: RULES, server, ...(crowded && { crowded }) })
   whenAborted(replica.signal, () => {
     const { reason } = replica.signal
     if (reason instanceof LeaseError && reason.code === 'DIVERGED') survivors.set(url, highest(replica.survivor, survivors.get(url)))

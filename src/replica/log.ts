@@ -64,6 +64,11 @@ export interface Followers {
   readonly snapshotter: { readonly records: number; readonly bytes: number; takeWhenDue(): void }
 }
 
+interface RecordTotals {
+  records: number
+  bytes: number
+}
+
 /** For a clock that is slow, a timer that is late, and the read itself. */
 const NOTICED = 1.25
 
@@ -96,8 +101,8 @@ export class Log {
   readonly #listeners = new ChangeListeners()
   /** Copies that continue with every record (record-tail.ts). */
   readonly tails = new Set<RecordTail>()
-  /** The records applied since the last snapshot that this replica loaded, took or found. */
-  sinceSnapshot = { records: 0, bytes: 0 }
+  /** The records applied since the last snapshot that this replica loaded, took, tried to take or found. `before`: those that an attempt has not replaced. */
+  sinceSnapshot: RecordTotals & { before?: Readonly<RecordTotals> } = { records: 0, bytes: 0 }
   /** For metrics and tests. */
   readonly stats = { reloads: 0 }
   /** The events since this replica started, by type. */

@@ -12,6 +12,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import type { Completion } from '../lessor.ts'
 import type { Appended } from '../store.ts'
 import { Backlog } from './backlog.ts'
+import { DurationHistogram } from './duration-histogram.ts'
 import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
 import { isTransient, pauseUnless, within } from './retry.ts'
@@ -22,8 +23,6 @@ import { isTransient, pauseUnless, within } from './retry.ts'
  */
 const RECORD_BYTES = 128 * 1_024
 export const RECORD_WORK = 1_000
-/** Upper bounds of the buckets of `latency`, in ms. */
-const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.POSITIVE_INFINITY] as const
 
 /** A proposal with its completion, in one object: there is one for every command. */
 export interface OutboxItem extends Proposal {
@@ -89,14 +88,20 @@ export class Outbox {
   readonly stats = { appends: 0, commands: 0, resent: 0, voided: 0 }
   /** Why the last append failed, and when. */
   storeError: { readonly error: LeaseError; readonly at: number } | undefined
-  /** A histogram of the time that appends took: the number in each bucket, and the sum in ms. */
-  readonly latency = { within: BOUNDS.map(bound => [bound, 0] as [bound: number, count: number]), ms: 0 }
+  /** The rules that a new log begins with. Undefined: the newest that this process knows. */
+  #firstRules: number | undefined
+  /** The time that appends took. */
+  readonly latency = new DurationHistogram()
 
   constructor({ clock, timeout, log, lifetime }: OutboxOptions) {
     this.#clock = clock
     this.#timeout = timeout
     this.#log = log
     this.#lifetime = lifetime
+  }
+
+  beginWith(rules: number): void {
+    this.#firstRules = rules
   }
 
   /** Writes a command to the log, and resolves with what the log decided. */
@@ -147,6 +152,7 @@ export class Outbox {
       ...{ proposer, seq, wall },
       applied: state.index,
       decisionHash: [state.decisionHashA, state.decisionHashB],
+      ...(this.#firstRules !== undefined && { rules: this.#firstRules }),
     })
     this.stats.appends++
     this.stats.commands += batch.proposals.length
@@ -216,13 +222,7 @@ export class Outbox {
     try {
       const appended = await this.#log.store.append(flight.bytes, this.#log.position)
       this.storeError = undefined
-      const ms = this.#clock.now() - began
-      this.latency.ms += ms
-      for (const bucket of this.latency.within) {
-        if (ms > bucket[0]) continue
-        bucket[1]++
-        break
-      }
+      this.latency.add(this.#clock.now() - began)
       flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
       return appended
     } catch (error) {

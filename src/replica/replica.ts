@@ -41,7 +41,7 @@ import { renewInMemory } from './renew-in-memory.ts'
 import { pauseUnless, within } from './retry.ts'
 import { isDivided, revokeInPages } from './revoke-pages.ts'
 import { RewindDetector } from './rewind-detector.ts'
-import { beginRun } from './run.ts'
+import { beginRun, reportRaised } from './run.ts'
 import { Snapshotter } from './snapshotter.ts'
 import { Timekeeper } from './timekeeper.ts'
 import { type Remaining, view } from './view.ts'
@@ -58,6 +58,10 @@ export interface ReplicaOptions {
   readonly survivor?: Survivor
   /** A proposal that the store has not answered for this many ms fails with `UNKNOWN`. It may still be carried out. */
   readonly timeout?: number
+  /** An owner leaves the rules of the log as they are, so that an older build can open it again. @default false: it raises them to the newest that it knows */
+  readonly holdRules?: boolean
+  /** Called when the owner has raised the rules. */
+  readonly raised?: (from: number, to: number) => void
   /** A snapshot is taken after this many records, or this many bytes of records. */
   readonly snapshotRecords?: number
   readonly snapshotBytes?: number
@@ -122,7 +126,7 @@ export class Replica implements Lessor {
   static async open(store: Store, options: ReplicaOptions = {}): Promise<Replica> {
     const replica = new Replica(store, options)
     try {
-      await replica.#start(options.survivor)
+      await replica.#start(options)
       return replica
     } catch (error) {
       replica.#lifetime.fail(error)
@@ -138,6 +142,9 @@ export class Replica implements Lessor {
   get signal(): AbortSignal {
     return this.#lifetime.signal
   }
+
+  /** A log that is still empty begins with these rules, so that older processes on it can follow. */
+  readonly beginWith = (rules: number): void => this.#outbox.beginWith(rules)
 
   /** Why the last append failed, and when; undefined as soon as one has succeeded. */
   get storeError(): { readonly error: LeaseError; readonly at: number } | undefined {
@@ -178,7 +185,6 @@ export class Replica implements Lessor {
 
   /** All counters, by name, for metrics. */
   get figures(): Readonly<Record<string, number>> {
-    const { within, ms } = this.#outbox.latency
     const { index, revision } = this.#log.state
     return {
       ...this.stats,
@@ -186,12 +192,12 @@ export class Replica implements Lessor {
       index,
       appliedRevision: revision,
       ...Object.fromEntries(Object.entries(this.#log.eventCounts).map(([type, count]) => [`events.${type}`, count])),
-      ...Object.fromEntries(within.map(([bound, count]) => [`commit.le.${bound === Number.POSITIVE_INFINITY ? 'inf' : bound}`, count])),
-      'commit.ms': ms,
+      ...this.#outbox.latency.figures('commit'),
+      ...this.#timekeeper.delays.figures('delay'),
     }
   }
 
-  async #start(survivor: Survivor | undefined): Promise<void> {
+  async #start({ survivor, holdRules, raised }: ReplicaOptions): Promise<void> {
     const { store, owned } = this.#log
     const { snapshot } = await store.open()
     const { ended } = store
@@ -199,8 +205,9 @@ export class Replica implements Lessor {
     await this.#log.start(snapshot)
     this.#timekeeper.learnTogether()
     if (owned || this.#log.state.run.owned) {
-      const commands = beginRun(this.#log.state, { clock: this.#clock, owned, ms: this.#timekeeper.runSoFar() })
+      const commands = beginRun(this.#log.state, { clock: this.#clock, owned, ms: this.#timekeeper.runSoFar(), holdRules })
       await Promise.all(commands.map(command => this.#outbox.write(command)))
+      reportRaised(commands, raised)
       if (owned) this.#timekeeper.ownRunBegan()
     }
     if (survivor !== undefined) await this.#outbox.write({ kind: 'generation', ...survivor })

@@ -34,13 +34,22 @@ export class Snapshotter {
   #stopped = false
   /** The size of the last snapshot: what the values of entries take is not counted otherwise. */
   #lastBytes = 0
-  /** For metrics and tests. */
-  readonly stats = { snapshots: 0 }
+  readonly #counts = { snapshots: 0, snapshotFailures: 0, snapshotSeconds: 0 }
 
   constructor(options: SnapshotterOptions) {
     this.#options = options
     this.records = options.records
     this.bytes = options.bytes
+  }
+
+  /** For metrics and tests. */
+  get stats() {
+    const { records, bytes, before } = this.#options.log.sinceSnapshot
+    return {
+      ...this.#counts,
+      recordsSinceSnapshot: records + (before?.records ?? 0),
+      bytesSinceSnapshot: bytes + (before?.bytes ?? 0),
+    }
   }
 
   /** The snapshot or copy that is being taken. Never rejects. */
@@ -91,9 +100,11 @@ export class Snapshotter {
   }
 
   async #take(): Promise<void> {
-    const { log, lifetime } = this.#options
+    const { clock, log, lifetime } = this.#options
     const at = log.position
-    log.sinceSnapshot = { records: 0, bytes: 0 }
+    const began = clock.now()
+    const { recordsSinceSnapshot, bytesSinceSnapshot } = this.stats
+    log.sinceSnapshot = { records: 0, bytes: 0, before: { records: recordsSinceSnapshot, bytes: bytesSinceSnapshot } }
     const { slices, end } = this.#slices()
     let bytes = 0
     async function* frames(): AsyncGenerator<Uint8Array> {
@@ -103,9 +114,12 @@ export class Snapshotter {
       }
     }
     try {
-      if ((await log.store.snapshot(at, frames())) === 'kept') this.stats.snapshots++
+      if ((await log.store.snapshot(at, frames())) === 'kept') this.#counts.snapshots++
+      this.#counts.snapshotSeconds = (clock.now() - began) / 1_000
       this.#lastBytes = bytes
+      delete log.sinceSnapshot.before
     } catch (error) {
+      this.#counts.snapshotFailures++
       // The log is whole without it. The next attempt comes after as many records again.
       if (!isTransient(error) && !lifetime.isOver) lifetime.fail(error)
     } finally {

@@ -16,6 +16,7 @@ import { agedOf, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
 import { AgeMarks, MAX_MARKS } from './age-marks.ts'
 import { type Countdown, Countdowns, newCountdown } from './countdowns.ts'
+import type { DurationHistogram } from './duration-histogram.ts'
 import { LastHeard } from './last-heard.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
@@ -69,6 +70,10 @@ export class Timekeeper {
   /** For metrics and tests: stalls, proposals, and the greatest lateness of a proposal in ms. */
   get stats(): { readonly stalls: number; readonly stalled: number; readonly proposed: number; readonly lateness: number } {
     return { ...this.#time.stats, ...this.#proposals.stats }
+  }
+
+  get delays(): DurationHistogram {
+    return this.#proposals.delays
   }
 
   /** The time that countdowns are measured in (see StallClock). */

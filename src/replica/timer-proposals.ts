@@ -3,6 +3,7 @@ import type { Clock } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import type { Countdown, Countdowns } from './countdowns.ts'
+import { DurationHistogram } from './duration-histogram.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
 
@@ -30,6 +31,8 @@ export class TimerProposals {
   /** The number of the last proposal. */
   #last = 0
   readonly stats = { proposed: 0, lateness: 0 }
+  /** By how much proposals were late. */
+  readonly delays = new DurationHistogram()
 
   constructor(clock: Clock, log: Pick<Log, 'turn'>, outbox: Pick<Outbox, 'writeUntilSettled'>, keeper: TimerOwner) {
     this.#clock = clock
@@ -65,6 +68,7 @@ export class TimerProposals {
       }
       this.stats.proposed++
       this.stats.lateness = Math.max(this.stats.lateness, late)
+      this.delays.add(late)
       this.#propose([countdown], countdowns, { kind: 'due', timer: countdowns.idOf(countdown), epoch: countdown.counted })
     }
   }

@@ -22,6 +22,7 @@ import { KeylessWaiters } from './keyless-waiters.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { type RemoteWaiterOptions, RemoteWaiters } from './remote-waiters.ts'
 import { RequestLimits } from './request-limits.ts'
+import { RequestTimes } from './request-times.ts'
 
 export type { AuditRecord } from './audit.ts'
 
@@ -64,6 +65,8 @@ export class GuardedLessor implements AsyncDisposable {
   readonly clock: Clock
   /** When each request is handled. The wires ask before they handle one. */
   readonly turns: CallerTurns
+  /** For metrics. */
+  readonly times: RequestTimes
   readonly #audit: Audit
   readonly #moveTo: ReadonlySet<string>
   readonly #waiters: RemoteWaiters
@@ -89,6 +92,7 @@ export class GuardedLessor implements AsyncDisposable {
     this.limits = limits
     this.clock = clock
     this.turns = turns
+    this.times = new RequestTimes(clock)
     this.#audit = new Audit(lessor, audit, access.keys)
     this.#requests = new RequestLimits({ keys: access.keys, clock, rate: limits.rate })
     this.#waiters = new RemoteWaiters(lessor, clock)
@@ -116,7 +120,8 @@ export class GuardedLessor implements AsyncDisposable {
   }
 
   /** Never throws: failures go to the completion as well. */
-  submit(caller: Caller, requested: Command, request: GuardedRequest, completion: Completion): void {
+  submit(caller: Caller, requested: Command, request: GuardedRequest, untimed: Completion): void {
+    const completion = this.times.untilCompleted(requested?.kind, untimed)
     try {
       const { lessor } = this
       const options = this.#admit(caller, requested, request)
@@ -137,7 +142,9 @@ export class GuardedLessor implements AsyncDisposable {
 
   /** Renews a lease of the caller at once; undefined: `submit` the renewal instead, also if the caller may not renew. */
   renewAtOnce(caller: Caller, lease: number): number | undefined {
-    return this.access.admits(caller) ? this.lessor.renewAtOnce?.(lease, caller.key) : undefined
+    const term = this.access.admits(caller) ? this.lessor.renewAtOnce?.(lease, caller.key) : undefined
+    if (term !== undefined) this.times.add('renew', 'ok', 0)
+    return term
   }
 
   #foreignLeases(caller: Caller, command: Command, key: number): ForeignLeases {
@@ -254,7 +261,11 @@ export class GuardedLessor implements AsyncDisposable {
     return { signal: stop.signal, end }
   }
 
-  async read<K extends Query['kind']>(
+  read<K extends Query['kind']>(caller: Caller, query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    return this.times.read(() => this.#read<K>(caller, query, options))
+  }
+
+  async #read<K extends Query['kind']>(
     caller: Caller,
     query: Extract<Query, { readonly kind: K }>,
     options: ReadOptions = {},

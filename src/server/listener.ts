@@ -31,6 +31,10 @@ export interface ListenerContext {
   readonly closing: AbortSignal
   /** The number of open connections, over all wires. */
   readonly connections: () => number
+  /** When the certificates in use end, in wall time, by `certificate` and `authority`. @default none */
+  readonly certificates?: () => ReadonlyMap<string, number>
+  /** The data file of the store, if it has one. @default none */
+  readonly dataFile?: () => string | undefined
   /** Other people's protocols that are switched on. @default none */
   readonly faces?: readonly Face[]
   /** Which resources their names stand for. @default those of the same name */

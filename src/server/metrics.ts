@@ -3,10 +3,14 @@
  * since only administrators create keys; the oldest keys have series of their own, and the others are summed.
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
+import { FORMAT } from '../kernel/codec/format.ts'
+import { RULES } from '../kernel/state.ts'
 import { ServerActivity } from './activity/activity.ts'
 import { Connections } from './connections.ts'
+import { addLimitMetrics } from './limit-metrics.ts'
 import type { ListenerContext } from './listener.ts'
 import { RequestCounters } from './request-counters.ts'
+import { REQUEST_BOUNDS } from './request-times.ts'
 import { StoreWatch } from './store-watch.ts'
 import { VERSION } from './version.ts'
 
@@ -14,8 +18,11 @@ import { VERSION } from './version.ts'
 const MAX_KEYS = 100
 /** The label of all other keys, and of keys that were revoked. */
 const OTHER_KEYS = 'other'
-/** Figures `commit.le.MS` count appends by their duration, in ms. */
-const COMMIT_BUCKET = 'commit.le.'
+/** Figures `NAME.le.MS` and `NAME.ms` are histograms. */
+const HISTOGRAMS: Readonly<Record<string, readonly [metric: string, help: string]>> = {
+  commit: ['commit_seconds', 'Time until an append to the log was acknowledged.'],
+  delay: ['timer_delay_seconds', 'By how much this process was late to propose that a lease has run out, or another timer.'],
+}
 /** Figures `events.TYPE` count events by type. */
 const EVENTS = 'events.'
 
@@ -25,6 +32,10 @@ const FIGURES: Readonly<Record<string, string>> = {
   resent: 'Records appended again because the answer was lost.',
   voided: 'Records that arrived too late to be applied.',
   snapshots: 'Snapshots taken.',
+  snapshotFailures: 'Snapshots that could not be taken. The log keeps its records until one can.',
+  snapshotSeconds: 'How long the last snapshot took that this process tried to take, in seconds.',
+  recordsSinceSnapshot: 'Records after the last snapshot: a process that starts reads them.',
+  bytesSinceSnapshot: 'Bytes of these records.',
   reloads: 'Times that this process was so far behind that it loaded a snapshot.',
   memoryRenewals: 'Renewals that the owner of the store kept in memory.',
   rewinds: 'Times that a client proved that the log went back, and a new generation began.',
@@ -66,6 +77,7 @@ export class Metrics {
     )
     this.#addBuildInfo()
     this.#addFigures()
+    addLimitMetrics(this.#registry, { context, labels: () => this.#keyLabels(), others: OTHER_KEYS })
   }
 
   readonly type = Registry.PROMETHEUS_CONTENT_TYPE
@@ -111,13 +123,26 @@ export class Metrics {
           for (const [code, count] of counts) this.inc({ wire, asked: request, code }, count)
       },
     })
+    const { times } = this.#context.guarded
+    const help = 'Time from the turn of the caller to the outcome, by operation and by outcome: ok, queued, refused or failed.'
+    const counted = () =>
+      [...times.all()].map(({ operation, outcome, counts, ms }) => ({
+        labels: { operation, outcome },
+        buckets: counts.map((count, i) => [REQUEST_BOUNDS[i]!, count] as const),
+        ms,
+      }))
+    this.#registry.registerMetric(histogramOf('leasehold_request_seconds', help, counted))
+  }
+
+  #keyLabels(): ReadonlyMap<number, string> {
+    return new Map([...this.#context.guarded.access.keys.values()].slice(0, MAX_KEYS).map(({ id, name }) => [id, name]))
   }
 
   /** Series of each key, or of all others together. Keys of one name share theirs. */
   #addKeys(): void {
     const { guarded } = this.#context
     const counters = RequestCounters.of(guarded)
-    const labels = () => new Map([...guarded.access.keys.values()].slice(0, MAX_KEYS).map(({ id, name }) => [id, name]))
+    const labels = () => this.#keyLabels()
     new Counter({
       name: 'leasehold_key_requests_total',
       help: `Requests answered, by key and by result code. Beyond ${MAX_KEYS} keys, the newest are summed as ${OTHER_KEYS}.`,
@@ -170,6 +195,9 @@ export class Metrics {
     const resources = gauge('resources', 'Resources held or waited for.')
     const entries = gauge('entries', 'Entries attached to leases.')
     const keys = gauge('keys', 'Valid keys.')
+    const rules = gauge('rules', 'The version of the rules that the log is decided by.')
+    gauge('rules_known', 'The newest version of the rules that this server knows.').set(RULES)
+    gauge('format', 'The format of the records and snapshots that this server reads and writes.').set(FORMAT)
     const quiet = gauge('quiet', '1 while nothing is granted because the log lost records.')
     const up = gauge('store_up', '1 if the store can be reached and accepts writes, 0 if not.')
     return async () => {
@@ -182,12 +210,13 @@ export class Metrics {
       resources.set(value.resources ?? 0)
       entries.set(value.entries ?? 0)
       keys.set(value.keys ?? 0)
+      rules.set(value.rules)
       quiet.set(value.quiet ? 1 : 0)
       up.set((await reached) ? 1 : 0)
     }
   }
 
-  /** Figures of the replica. `events.TYPE` and `commit.…` become a counter and a histogram, every other figure a gauge of its name. */
+  /** Figures of the replica. `events.TYPE` becomes a counter, `NAME.…` a histogram, and every other figure a gauge of its name. */
   #addFigures(): void {
     const { figures } = this.#context
     new Counter({
@@ -202,9 +231,9 @@ export class Metrics {
       },
     })
     for (const name of Object.keys(figures()))
-      if (!name.startsWith(EVENTS) && !name.startsWith('commit.'))
-        this.#addGauge(snakeCase(name), FIGURES[name] ?? `The replica's figure ${name}.`, () => figures()[name] ?? 0)
-    this.#registry.registerMetric(commitHistogram(figures) as never)
+      if (!name.includes('.')) this.#addGauge(snakeCase(name), FIGURES[name] ?? `The replica's figure ${name}.`, () => figures()[name] ?? 0)
+    for (const [name, [metric, help]] of Object.entries(HISTOGRAMS))
+      this.#registry.registerMetric(histogramOf(`leasehold_${metric}`, help, () => [figureHistogram(figures(), name)]))
   }
 }
 
@@ -214,24 +243,39 @@ async function oldestWait({ guarded, clock, log, closing }: ListenerContext): Pr
   return oldest === undefined ? 0 : Math.max(0, clock.wall() - oldest.from) / 1_000
 }
 
-/** Appends are counted where the log is written. This only formats the counts. */
-function commitHistogram(figures: ListenerContext['figures']) {
-  const name = 'leasehold_commit_seconds'
+/** Counted where it happens, and copied here on a scrape: `buckets` are the numbers between each bound, in ms, and the one before it. */
+interface CountedHistogram {
+  readonly labels: Readonly<Record<string, string>>
+  readonly buckets: readonly (readonly [bound: number, count: number])[]
+  readonly ms: number
+}
+
+/** The metric for histograms that were counted elsewhere: a labelled histogram of prom-client costs more than some requests. */
+function histogramOf(name: string, help: string, counted: () => Iterable<CountedHistogram>) {
   const get = async () => {
-    const current = figures()
-    let sum = 0
     const values: { metricName: string; labels: object; value: number }[] = []
-    for (const [key, count] of Object.entries(current)) {
-      if (!key.startsWith(COMMIT_BUCKET)) continue
-      sum += count
-      const le = key.slice(COMMIT_BUCKET.length)
-      values.push({ metricName: `${name}_bucket`, labels: { le: le === 'inf' ? '+Inf' : Number(le) / 1_000 }, value: sum })
+    for (const { labels, buckets, ms } of counted()) {
+      let sum = 0
+      for (const [bound, count] of buckets) {
+        sum += count
+        const le = bound === Number.POSITIVE_INFINITY ? '+Inf' : bound / 1_000
+        values.push({ metricName: `${name}_bucket`, labels: { ...labels, le }, value: sum })
+      }
+      values.push({ metricName: `${name}_sum`, labels, value: ms / 1_000 })
+      values.push({ metricName: `${name}_count`, labels, value: sum })
     }
-    values.push({ metricName: `${name}_sum`, labels: {}, value: (current['commit.ms'] ?? 0) / 1_000 })
-    values.push({ metricName: `${name}_count`, labels: {}, value: sum })
-    return { name, help: 'Time until an append to the log was acknowledged.', type: 'histogram', values, aggregator: 'sum' }
+    return { name, help, type: 'histogram', values, aggregator: 'sum' }
   }
-  return { name, get }
+  return { name, get } as never
+}
+
+/** The histogram among the figures whose names begin with `NAME.`. */
+function figureHistogram(figures: Readonly<Record<string, number>>, name: string): CountedHistogram {
+  const bucket = `${name}.le.`
+  const buckets = Object.entries(figures)
+    .filter(([key]) => key.startsWith(bucket))
+    .map(([key, count]) => [key.endsWith('.inf') ? Number.POSITIVE_INFINITY : Number(key.slice(bucket.length)), count] as const)
+  return { labels: {}, buckets, ms: figures[`${name}.ms`] ?? 0 }
 }
 
 function snakeCase(name: string): string {

@@ -9,6 +9,7 @@ import type { Server as HttpServer } from 'node:http'
 import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket, type Server as TlsServer } from 'node:tls'
 import { afterReading } from '../clock.ts'
+import { certificateEnd } from './certificate-end.ts'
 import { hasClientCertificate, socketsWithoutCertificate } from './client-certificate.ts'
 import { Connections } from './connections.ts'
 import { listenError } from './listen-error.ts'
@@ -52,6 +53,8 @@ interface SocketAddress {
 
 export class Port {
   readonly addresses: string[] = []
+  /** When the certificates in use end, in wall time. */
+  readonly certificates = new Map<string, number>()
   readonly #context: ListenerContext
   readonly #tls: TlsFiles | undefined
   readonly #resp: RespListener
@@ -101,9 +104,12 @@ export class Port {
 
   async #listen(address: { readonly host: string; readonly port: number } | SocketAddress): Promise<void> {
     const secure = this.#tls !== undefined && 'port' in address
-    const server = secure
-      ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true, handshakeTimeout: this.#context.limits.headerTime })
-      : createServer({ allowHalfOpen: true, noDelay: true })
+    const certificates = secure ? await this.#certificates() : undefined
+    const server =
+      certificates !== undefined
+        ? createTlsServer({ ...certificates, allowHalfOpen: true, handshakeTimeout: this.#context.limits.headerTime })
+        : createServer({ allowHalfOpen: true, noDelay: true })
+    this.#noteEnds(certificates)
     server.on(secure ? 'secureConnection' : 'connection', (socket: Socket) => {
       this.#handshakes.delete(endpointsOf(socket))
       if (secure && this.#tls!.ca !== undefined && !hasClientCertificate(socket as TLSSocket)) socketsWithoutCertificate.add(socket)
@@ -172,10 +178,19 @@ export class Port {
     }
   }
 
+  /** Once they are in use. */
+  #noteEnds({ cert, ca }: { readonly cert?: Buffer; readonly ca?: Buffer } = {}): void {
+    for (const [file, pem] of Object.entries({ certificate: cert, authority: ca })) {
+      const end = pem === undefined ? undefined : certificateEnd(pem)
+      if (end !== undefined) this.certificates.set(file, end)
+    }
+  }
+
   async reload(): Promise<void> {
     if (this.#tls === undefined) return
     const certificates = await this.#certificates()
     for (const server of this.#servers) if ('setSecureContext' in server) (server as TlsServer).setSecureContext(certificates)
+    this.#noteEnds(certificates)
   }
 
   #accept(socket: Socket): void {

@@ -36,6 +36,7 @@ export class ProbePort implements AsyncDisposable {
         requestTimeout: REQUEST_TIMEOUT,
         connectionsCheckingInterval: 1_000,
         keepAlive: false,
+        requireHostHeader: false, // load balancers send none (HAProxy: `option httpchk`), and no answer depends on it
       },
       (request, response) => void answer(request, response, look),
     )

@@ -42,6 +42,8 @@ export interface ServeOptions {
   readonly audit?: (record: AuditRecord) => void
   /** Figures of the replica and the store, for metrics. */
   readonly figures?: () => Readonly<Record<string, number>>
+  /** The data file of the store, if it has one, for metrics. */
+  readonly dataFile?: () => string | undefined
   /** The last append of the replica, if it failed. For metrics and the log. */
   readonly failedAppend?: () => FailedAppend | undefined
   /** Other people's protocols to answer (docs/faces.md). @default none */
@@ -100,6 +102,8 @@ export async function serve(options: ServeOptions): Promise<Server> {
       figures,
       closing: closing.signal,
       connections: () => port.connections,
+      certificates: () => port.certificates,
+      ...(options.dataFile && { dataFile: options.dataFile }),
       faces: options.faces ?? [],
       faceNames: options.faceNames,
       beside: options.beside,

@@ -19,14 +19,15 @@ test('a process is counted after one to six minutes and until it leaves, and one
   const capacity = CAPACITY.file!
   const told: string[] = []
   const users = Array.from({ length: capacity + 1 }, () => new AbortController())
-  for (const { signal } of users.slice(0, capacity)) countUser(here.url, { clock, signal, crowded: message => told.push(message) })
+  for (const { signal } of users.slice(0, capacity))
+    countUser(here.url, { clock, signal, rules: 1, crowded: message => told.push(message) })
   const count = async () => (await usersOf(here.url, clock))?.count
   await clock.advance(59_000)
   expect(await count()).toBe(0)
   await clock.advance(301_000)
   await eventually(async () => expect(await count()).toBe(capacity))
   expect(told).toEqual([])
-  countUser(here.url, { clock, signal: users.at(-1)!.signal, crowded: message => told.push(message) })
+  countUser(here.url, { clock, signal: users.at(-1)!.signal, rules: 1, crowded: message => told.push(message) })
   await clock.advance(361_000)
   await eventually(() => expect(told.length).toBeGreaterThan(0))
   expect(told[0]).toMatch(new RegExp(`^${capacity + 1} processes use file:.*via=server`))

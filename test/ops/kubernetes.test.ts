@@ -92,7 +92,9 @@ test('servers are probed on the port for probes, spread over nodes, and not drai
   const probe = container.ports.find((port: { name: string }) => port.name === 'probe')
   expect(container.args).toEqual(expect.arrayContaining(['--probe', `0.0.0.0:${probe.containerPort}`]))
   for (const name of ['startupProbe', 'readinessProbe', 'livenessProbe']) expect(container[name].httpGet.port).toBe('probe')
-  expect(container.livenessProbe.httpGet.path).toBe('/healthz') // a store that is down is no reason to restart
+  // A store that is down is no reason to restart: only what restarts nothing asks for it.
+  const paths = ['startupProbe', 'livenessProbe', 'readinessProbe'].map(name => container[name].httpGet.path)
+  expect(paths).toEqual(['/healthz', '/healthz', '/readyz'])
   expect(container.securityContext).toMatchObject({ readOnlyRootFilesystem: true, allowPrivilegeEscalation: false })
   expect(template.spec.securityContext).toMatchObject({ runAsNonRoot: true })
   expect(template.spec.topologySpreadConstraints.map((rule: { topologyKey: string }) => rule.topologyKey)).toContain(

@@ -87,15 +87,6 @@ describePrograms('redis', [programs.promtool, programs.prometheus], 'Prometheus'
     expect((await run(PROMTOOL, ['test', 'rules', file])).stdout).toContain('SUCCESS')
   })
 
-  test('every rule has a runbook', () => {
-    const headings = new Set(
-      [...readFileSync(join(root, 'docs/runbooks.md'), 'utf8').matchAll(/^## (\w+)$/gm)].map(([, name]) => name!.toLowerCase()),
-    )
-    const anchors = [...readFileSync(RULES, 'utf8').matchAll(/runbooks\.md#(\w+)/g)].map(([, anchor]) => anchor!)
-    expect(anchors.length).toBe(11)
-    expect(anchors.filter(anchor => !headings.has(anchor))).toEqual([])
-  })
-
   test('every panel of the dashboard asks for figures that a server has', async () => {
     const metrics = await (await fetch(`http://127.0.0.1:${ports[0]}/metrics`)).text()
     for (const { title, targets } of DASHBOARD.panels as readonly { title: string; targets: readonly { expr: string }[] }[])
@@ -103,7 +94,7 @@ describePrograms('redis', [programs.promtool, programs.prometheus], 'Prometheus'
         const query = expr.replaceAll('$__rate_interval', '1m').replaceAll('$job', 'leasehold')
         expect([title, (await ask(`/api/v1/query?query=${encodeURIComponent(query)}`)).status]).toEqual([title, 'success'])
         for (const [name] of expr.matchAll(/\b(leasehold|nodejs|process)_\w+/g))
-          expect([title, metrics.includes(name)]).toEqual([title, true])
+          expect([title, metrics.includes(`# TYPE ${name.replace(/_(bucket|count|sum)$/, '')} `)]).toEqual([title, true]) // a histogram of requests is empty before the first
       }
   })
 

@@ -45,7 +45,7 @@ function complaints(language: string, check: (code: string) => string): string[]
 
 describe('the blocks of code in the pages', () => {
   test('name their language', () => {
-    const known = ['sh', 'text', 'ts', 'typescript', 'js', 'json', 'python', 'yaml', 'sql', 'ini', 'console', 'mermaid']
+    const known = ['sh', 'text', 'ts', 'typescript', 'js', 'json', 'python', 'yaml', 'sql', 'ini', 'console', 'mermaid', 'promql']
     expect(blocks.filter(({ language }) => !known.includes(language)).map(({ place, language }) => `${place}: ${language}`)).toEqual([])
   })
 

@@ -171,7 +171,7 @@ test.each([
 test('every alert rule has a runbook and a row in docs/operate/metrics.md', () => {
   const alerts = matches(read('ops/prometheus/alerts.yml'), /- alert: (\w+)/g)
   expect(alerts.length).toBeGreaterThan(8)
-  expect(matches(read('docs/runbooks.md'), /^## (\w+)$/gm)).toEqual(expect.arrayContaining(alerts))
+  expect(matches(read('docs/runbooks.md') + read('docs/operate/limits.md'), /^## (\w+)$/gm)).toEqual(expect.arrayContaining(alerts))
   expect(matches(read('docs/operate/metrics.md'), /^\| \[(\w+)\]/gm)).toEqual(expect.arrayContaining(alerts))
 })
 

@@ -94,3 +94,27 @@ test('a backup under rules that a build does not know is refused', async () => {
   await propose(newer, UPGRADE)
   await expect(readBackup(newer.backup())).rejects.toMatchObject({ code: 'UNSUPPORTED', message: expect.stringMatching(/newer/) })
 })
+
+test('an owner that holds the rules leaves them, and one that raises them reports it once', async () => {
+  const rig = await presentLog()
+  const reports: unknown[] = []
+  const raised = (from: number, to: number) => reports.push([from, to])
+  for (const holdRules of [true, false, false]) {
+    await using owner = await NextReplica.open(rig.store({ owned: true }), { clock: rig.clock, owned: true, holdRules, raised })
+    expect((await owner.read({ kind: 'summary' })).value.rules).toBe(holdRules ? RULES : NEXT)
+  }
+  expect(reports).toEqual([[RULES, NEXT]])
+})
+
+test('an idle replica on an empty log goes on when a newer one writes first that knows of it, and stops otherwise', async () => {
+  for (const knows of [true, false]) {
+    const rig = new Rig()
+    await using replica = await rig.open()
+    await using newer = await openNext(rig)
+    if (knows) newer.beginWith(RULES)
+    granted(await propose(newer, acquire('bob', 'b')))
+    await rig.clock.advance(60_000)
+    expect([knows, replica.signal.aborted]).toEqual([knows, !knows])
+    if (knows) expect((await replica.read({ kind: 'summary' }, { consistent: true })).value).toMatchObject({ rules: RULES, leases: 0 })
+  }
+})

@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest'
+import { LeaseError } from '../../src/errors.ts'
 import { propose } from '../../src/lessor/propose.ts'
+import { Replica } from '../../src/replica/replica.ts'
 import { acquire, granted, Rig } from '../support/replica/rig.ts'
 
 const VALUE = 'v'.repeat(16_000)
@@ -22,4 +24,24 @@ test('as many bytes are appended between two snapshots as a snapshot has, with t
   }
   expect(before).toBeGreaterThan(0)
   expect(replica.stats.snapshots - before).toBeLessThanOrEqual(1)
+})
+
+test('records that a failed snapshot was to replace still count, until one is kept', async () => {
+  const rig = new Rig()
+  const failing = { now: true }
+  const store = rig.store()
+  const snapshot = store.snapshot.bind(store)
+  store.snapshot = (at, bytes) => (failing.now ? Promise.reject(new LeaseError('UNAVAILABLE', 'the disk is full')) : snapshot(at, bytes))
+  await using replica = await Replica.open(store, { clock: rig.clock, snapshotRecords: 10 })
+  const write = async (records: number) => {
+    for (let i = 0; i < records; i++) await propose(replica, { kind: 'policy', prefix: 'p', rules: { capacity: i + 1 } })
+    await rig.clock.settle()
+  }
+  await write(25)
+  expect(replica.stats).toMatchObject({ snapshots: 0, snapshotFailures: 2, recordsSinceSnapshot: 25 })
+  expect(replica.stats.bytesSinceSnapshot).toBeGreaterThan(25)
+  failing.now = false
+  await write(10)
+  expect(replica.stats).toMatchObject({ snapshots: 1, snapshotFailures: 2 })
+  expect(replica.stats.recordsSinceSnapshot).toBeLessThan(10)
 })

@@ -51,6 +51,18 @@ test('a RESP command on the port for probes is refused', async () => {
   socket.destroy()
 })
 
+test.each(['GET /readyz HTTP/1.0', 'GET /readyz HTTP/1.1', 'GET /healthz HTTP/1.1'])(
+  '%s without the header Host is answered',
+  async line => {
+    await using server = await probed()
+    const socket = connect(server.port, '127.0.0.1')
+    socket.write(`${line}\r\n\r\n`)
+    let received = ''
+    for await (const chunk of socket) received += String(chunk)
+    expect(received).toMatch(/^HTTP\/1\.1 200 /)
+  },
+)
+
 test('a header of more than 8 KiB is refused', async () => {
   await using server = await probed()
   expect((await server.ask('/healthz', { headers: { 'x-long': 'x'.repeat(9_000) } })).status).toBe(431)

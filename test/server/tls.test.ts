@@ -68,6 +68,15 @@ describeWith([programs.openssl], 'a server that requires client certificates', (
     }
   })
 
+  test('shows how many days its certificates are valid', async () => {
+    await using here = await mutual()
+    const { text } = await ask(here.port, '/metrics', shown('client'))
+    for (const name of ['certificate', 'authority']) {
+      const days = Number(new RegExp(`^leasehold_certificate_days_left\\{file="${name}"\\} (\\S+)$`, 'm').exec(text)?.[1])
+      expect([name, days > 1.9 && days <= 2]).toEqual([name, true])
+    }
+  })
+
   test('refuses a certificate of another authority', async () => {
     await using here = await mutual()
     expect((await ask(here.port, '/v1/about', shown('other'))).status).toBe(401)

@@ -49,6 +49,7 @@ export interface ServeSettings extends RegistryOptions {
   readonly behindProxy?: boolean
   readonly host?: readonly string[]
   readonly shared?: boolean
+  readonly holdRules?: boolean
   readonly nextPort?: boolean
   readonly logLevel?: string
   readonly logFormat?: string
@@ -62,7 +63,7 @@ export interface ServeSettings extends RegistryOptions {
 
 const LISTS = ['listen', 'host', 'checkAllow', 'moveTo', 'face', 'faceMap']
 const STRINGS = ['socket', 'socketMode', 'tlsCert', 'tlsKey', 'tlsCa', 'probe', 'logLevel', 'logFormat', 'dns', 'dnsDomain', 'udp']
-const BOOLEANS = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
+const BOOLEANS = ['behindProxy', 'shared', 'holdRules', 'nextPort', 'dnsPublic', 'commandChecks']
 const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
 const OBJECTS = ['limits', 'checkCommands']
 const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const
@@ -91,6 +92,7 @@ export function serve(program: Command): void {
     .option('--behind-proxy', 'a proxy in front of this server terminates TLS')
     .option('--host <name>', 'a host name of this server, in addition to the loopback names; may be repeated', collect)
     .option('--shared', 'share the data file with other processes (default: own it)')
+    .option('--hold-rules', 'own the data file without raising the rules of its log, so that the former version can open it again')
     .option('--next-port', 'if the port is in use, take the next free one')
     .option('--log-level <level>', `${LEVELS.join(', ')} (default: info)`)
     .option('--log-format <format>', `${FORMATS.join(' or ')} lines on stderr (default: text on a terminal, json elsewhere)`)
@@ -257,7 +259,7 @@ export async function serveUntilStopped(
 
   async function serveOnce(): Promise<unknown> {
     const { store, replica, owned, url } = await attributeErrors(settings, () =>
-      openFollowingMoves(viaOf(settings.url).url, options.shared !== true, log),
+      openFollowingMoves(viaOf(settings.url).url, { own: options.shared !== true, holdRules: options.holdRules === true, log }),
     )
     if (url !== viaOf(settings.url).url)
       log.warn(
@@ -277,6 +279,7 @@ export async function serveUntilStopped(
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
+      dataFile: () => (lessor.here === replica ? path : undefined),
       failedAppend: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
       http: httpListener({
         hosts: options.host ?? [],
@@ -342,14 +345,21 @@ export async function serveUntilStopped(
 /** Opens the store, or the one to which its leases have moved: an operator who restarts a server may not know of the move. */
 async function openFollowingMoves(
   first: string,
-  own: boolean,
-  log: ServerLog,
+  { own, holdRules, log }: { readonly own: boolean; readonly holdRules: boolean; readonly log: ServerLog },
 ): Promise<{ readonly store: Store; readonly replica: Replica; readonly owned: boolean; readonly url: string }> {
   for (let url = first, hops = 0; ; hops++) {
     try {
       const store = await storeOf(url, own ? { own: { name: 'leasehold serve' } } : {})
       const owned = !store.profile.shared
-      const replica = await openReplica(store, url, { owned, crowded: message => log.warn({ store: redactedUrl(url) }, message) })
+      const replica = await openReplica(store, url, {
+        ...{ owned, holdRules, server: true },
+        crowded: message => log.warn({ store: redactedUrl(url) }, message),
+        raised: (from, to) =>
+          log.warn(
+            { rules: to, from },
+            `the rules of the log were raised from version ${from} to ${to}: an older build cannot open it any more`,
+          ),
+      })
       const { moved } = (await replica.read({ kind: 'summary' })).value
       if (!moved) return { store, replica, owned, url }
       await replica[Symbol.asyncDispose]()

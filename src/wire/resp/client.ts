@@ -90,6 +90,7 @@ export class RemoteLessor implements Lessor {
         received: this.#received,
         drained: this.#flush,
         replaced: former => this.#replaced(former),
+        returned: () => this.#subscriptions.stopAll(),
         interrupted: (connection, error) => this.#interrupted(connection, error),
         disconnected: error => this.#disconnected(error),
         expectsOn: connection => this.#expectsOn(connection),

@@ -1,6 +1,9 @@
 /**
  * Keeps a client connected to one of its servers: reconnects after growing pauses, leaves a silent server for the next address, and with one
  * address tries a second connection beside the silent one, which takes over if it is greeted before the first is heard again.
+ *
+ * With several addresses, each client draws one as its home. When it had to leave that, it returns later. Otherwise the server that was restarted last in a rolling
+ * restart would be left without clients.
  */
 import { BACKOFF, pauseAfter } from '../../backoff.ts'
 import type { Clock } from '../../clock.ts'
@@ -30,6 +33,8 @@ export interface ConnectionEvents {
   drained(): void
   /** `former` is silent, and another connection is in use instead. Answers may still come on it. */
   replaced(former: RespConnection): void
+  /** Another connection will be used from now on, while the present one works. The answers that it owes still come. */
+  returned(): void
   /** Answers will not come on `connection`. */
   interrupted(connection: RespConnection, error: LeaseError): void
   /** The connection in use has ended. Its answers were interrupted before. */
@@ -38,8 +43,17 @@ export interface ConnectionEvents {
   expectsOn(connection: RespConnection): boolean
 }
 
+interface HomeTrial {
+  readonly connection: RespConnection
+  greeting?: Greeting
+}
+
 /** Requests that must not be sent twice wait this long on a replaced connection. */
 const FORMER_TIMEOUT = 10_000
+/** A client that is not connected to its home tries to return after this, and at most twice as long, in ms: a server that has just started should not get all at once. */
+const RETURN_AFTER = 300_000
+/** Its home must have read its log to the end within this time, in ms. */
+const RETURN_TIMEOUT = 5_000
 
 export class ServerConnections {
   readonly #options: ConnectionsOptions
@@ -48,7 +62,13 @@ export class ServerConnections {
   /** Tried while the connection in use is silent. */
   #second: RespConnection | undefined
   #secondUntil = 0
-  /** Replaced by a second one. Requests that must not be sent twice may still be answered on it. */
+  /** To the home of this client, while it finds out whether that can be used. */
+  #trial: HomeTrial | undefined
+  #cancelReturn: (() => void) | undefined
+  readonly #home: number
+  /** From 1 to 2: clients return at different times. */
+  readonly #patience: number
+  /** Replaced by a second one, or by the home. Requests that must not be sent twice may still be answered on it. */
   #former: RespConnection | undefined
   /** The last greeting; undefined before the first. Only this class changes it. */
   greeting: Greeting | undefined
@@ -66,7 +86,10 @@ export class ServerConnections {
     this.#options = options
     this.#silence = new SilenceDetector(clock, ttls, dials.length)
     // Clients with the same list of addresses should not all begin with the first.
-    this.#nextDial = Math.floor(clock.random() * dials.length)
+    const drawn = clock.random() * dials.length
+    this.#home = Math.floor(drawn)
+    this.#nextDial = this.#home
+    this.#patience = 1 + (drawn % 1)
   }
 
   /** The connection in use, if it is open. */
@@ -132,10 +155,10 @@ export class ServerConnections {
     this.#guard(connection)
   }
 
-  #dial(): RespConnection {
+  #dial(index = this.#nextDial++): RespConnection {
     const { dials, clock, key, events } = this.#options
     const connection: RespConnection = new RespConnection({
-      dial: dials[this.#nextDial++ % dials.length]!,
+      dial: dials[index % dials.length]!,
       clock,
       key,
       witness: this.#witness,
@@ -148,19 +171,80 @@ export class ServerConnections {
   }
 
   #greeted(connection: RespConnection, greeting: Greeting): void {
+    if (connection === this.#trial?.connection) return this.#askHome(this.#trial, greeting)
     if (connection === this.#second) {
       if (!this.#silence.wantsSecond(this.#current!, this.#options.requests)) return this.#dropSecond() // the first is heard again
       this.#takeOver(connection)
     }
+    this.#use(connection, greeting)
+  }
+
+  #use(connection: RespConnection, greeting: Greeting): void {
     this.greeting = greeting
     this.#witness = greeting.witness ?? ''
     this.#failures = 0
     this.#firstResult?.(undefined)
     connection.keepProcessAlive(false)
     this.#options.events.greeted(connection, greeting)
+    this.#scheduleReturn()
+  }
+
+  // The way home
+
+  #scheduleReturn(): void {
+    const { clock, dials } = this.#options
+    this.#cancelReturn?.()
+    this.#cancelReturn = undefined
+    if (this.#stopped || this.open === undefined || this.open.name === dials[this.#home]!.name) return
+    this.#cancelReturn = clock.after(RETURN_AFTER * this.#patience, () => this.#tryHome())
+  }
+
+  /** The connection in use stays in use until the home has shown that it decides. */
+  #tryHome(): void {
+    this.#scheduleReturn()
+    if (this.#stopped || this.open === undefined || this.#second !== undefined || this.#former !== undefined) return
+    const connection = this.#dial(this.#home)
+    connection.keepProcessAlive(false)
+    this.#trial = { connection }
+    this.#options.clock.after(RETURN_TIMEOUT, () => {
+      if (this.#trial?.connection === connection) this.#dropTrial()
+    })
+  }
+
+  /** A server without its store greets its clients, too: a consistent read shows whether it can decide. */
+  #askHome(trial: HomeTrial, greeting: Greeting): void {
+    if (!greeting.continues) return this.#dropTrial()
+    trial.greeting = greeting
+    trial.connection.send({ kind: 'read', id: 0, query: { kind: 'summary' }, consistent: true, atLeast: 0 })
+    trial.connection.flush()
+  }
+
+  #dropTrial(): void {
+    const { connection } = this.#trial ?? {}
+    this.#trial = undefined
+    connection?.close(new LeaseError('UNAVAILABLE', `${connection.name} is not used again yet`))
+  }
+
+  #return({ connection, greeting }: HomeTrial): void {
+    const former = this.open
+    if (former === undefined || this.#second !== undefined) return this.#dropTrial()
+    this.#trial = undefined
+    this.#options.events.returned()
+    former.flush()
+    former.keepProcessAlive(false)
+    this.#former = former
+    this.#current = connection
+    this.#guard(connection)
+    this.#use(connection, greeting!)
+    this.#leaveFormer()
   }
 
   readonly #received = (connection: RespConnection, message: ServerMessage): void => {
+    if (connection === this.#trial?.connection) {
+      if (message.kind === 'view') this.#return(this.#trial)
+      else if (message.kind === 'failed') this.#dropTrial()
+      return
+    }
     if (message.kind === 'witness') {
       if (connection === this.#current) this.#witness = message.witness
     } else if (message.kind === 'profile') {
@@ -213,6 +297,7 @@ export class ServerConnections {
   #ended(connection: RespConnection, error: LeaseError): void {
     const { events } = this.#options
     if (this.#second === connection) this.#second = undefined
+    if (this.#trial?.connection === connection) this.#trial = undefined
     if (this.#former === connection) {
       this.#former = undefined
       events.interrupted(connection, error)
@@ -281,10 +366,14 @@ export class ServerConnections {
   /** From here on a connection that ends is not replaced. */
   stopReconnecting(): void {
     this.#stopped = true
+    this.#cancelReturn?.()
+    this.#dropTrial()
   }
 
   close(error: LeaseError): void {
     this.#cancelTimer?.()
+    this.#cancelReturn?.()
+    this.#dropTrial()
     for (const connection of [this.#second, this.#former, this.#current]) connection?.close(error)
   }
 }
