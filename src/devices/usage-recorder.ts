@@ -44,7 +44,7 @@ export class UsageRecorder {
     holders: readonly PoolHolder[],
   ): Promise<void> {
     if (ms === 0) return
-    const at = await this.#now(lease)
+    const at = await this.now(lease)
     for (const { user, units: taken } of holders) {
       const held = (ms * Math.min(taken, units)) / units
       this.#ledger.add(at, user, { held, busy: utilisation >= this.#options.busyFrom ? held : 0 })
@@ -59,7 +59,7 @@ export class UsageRecorder {
     const now = leases.clock.now()
     const all = this.#publishedAt === undefined
     if (!all && now - this.#publishedAt! < this.#pause) return
-    const at = await this.#now(lease)
+    const at = await this.now(lease)
     const days = this.#ledger.publish({ all }).filter(({ rows }) => rows.length > 0)
     if (days.length === 0) return // publish the first use at once
     this.#pause = Math.min(INTERVAL, 2 * this.#pause)
@@ -82,7 +82,7 @@ export class UsageRecorder {
    * The wall time of the log, as far as it is known: when the lease of the offer was granted, and what our monotonic clock has counted since. So all hosts
    * count in the days of the server, whatever their own clocks show.
    */
-  async #now(lease: Lease): Promise<number> {
+  async now(lease: Lease): Promise<number> {
     const { leases, signal, storage } = this.#options
     const now = leases.clock.now()
     if (this.#anchor?.lease !== lease.id) {
