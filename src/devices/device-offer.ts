@@ -16,7 +16,7 @@ import type { LeaseClient } from '../holder/lease-client.ts'
 import type { Lease } from '../lease.ts'
 import type { LeaseView } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
-import { attribute, holderOf } from './attribution.ts'
+import { ACCOUNT_LABEL, attribute, holderOf } from './attribution.ts'
 import type { Device, DeviceDiscovery, DeviceListing } from './device.ts'
 import { type Drain, drainOf, drainPrefix, parseDrain } from './drain.ts'
 import { type HostProcesses, procProcesses } from './host-processes.ts'
@@ -162,7 +162,7 @@ export class DeviceOffer implements AsyncDisposable {
   }
 
   async #release(): Promise<void> {
-    await this.#usage.store()
+    await this.#usage.close()
     await this.#lease?.release().catch(() => {}) // it lapses by itself
   }
 
@@ -370,10 +370,12 @@ export class DeviceOffer implements AsyncDisposable {
       }
       const ids = new Set([...grants.values()].flat())
       for (const known of this.#known.keys()) if (!ids.has(known)) this.#known.delete(known)
+      let accounts: ReadonlyMap<number, string> | undefined
       for (const lease of ids)
         if (!this.#known.has(lease)) {
           const { value } = await this.#leases.read({ kind: 'lease', lease }, { signal })
-          const holder = value && poolHolder(value, this.#pool)
+          accounts ??= await this.#accounts()
+          const holder = value && poolHolder(value, this.#pool, accounts.get(lease))
           if (holder !== undefined) this.#known.set(lease, holder)
         }
       this.#reading = ''
@@ -390,6 +392,12 @@ export class DeviceOffer implements AsyncDisposable {
       this.#reading = error.message
       return undefined
     }
+  }
+
+  /** The accounts that the leases of the pool count for. */
+  async #accounts(): Promise<ReadonlyMap<number, string>> {
+    const { value } = await this.#leases.read({ kind: 'pool', pool: this.#pool, limit: 0 }, { signal: this.#stop.signal })
+    return new Map(value.members.flatMap(({ grants }) => grants.map(({ lease, account }) => [lease, account] as const)))
   }
 
   #setProblem(problem: string): void {
@@ -412,10 +420,13 @@ function isReported({ listed, drained }: OfferedDevice): boolean {
   return listed !== undefined || drained
 }
 
-function poolHolder({ lease, labels, holder, grants, status }: LeaseView, pool: string): PoolHolder | undefined {
+function poolHolder({ lease, labels, holder, grants, status }: LeaseView, pool: string, account = ''): PoolHolder | undefined {
   if (status === 'frozen') return undefined // it has ended, and its units are withheld until its holder has stopped
   const inPool = grants.filter(({ resource }) => resource.startsWith(`${pool}/`)).map(({ resource }) => resource)
-  return { ...holderOf(lease, labels, holder), resources: inPool, units: grants[0]?.units ?? 1, others: inPool.length < grants.length }
+  const process = holderOf(lease, labels, holder)
+  const named = account || (new Map(labels).get(ACCOUNT_LABEL) ?? process.user)
+  const units = grants[0]?.units ?? 1
+  return { ...process, account: named, resources: inPool, units, others: inPool.length < grants.length }
 }
 
 function checkIdleRules(idle: IdleRules | undefined): void {

@@ -12,7 +12,9 @@ async function place(csv: string): Promise<Place> {
 }
 
 test('each row becomes a key with its own bounds, and its secret is in a file that only its owner can read', async () => {
-  await using here = await place('name,group,limits,allow,members\r\nann,students,"leases=4,waiters=2",,no\r\n\r\n"ben b",,,"read:gpus,watch:",yes\r\n')
+  await using here = await place(
+    'name,group,limits,allow,members\r\nann,students,"leases=4,waiters=2",,no\r\n\r\n"ben b",,,"read:gpus,watch:",yes\r\n',
+  )
   const { code, stderr } = await here.run(STUDENTS)
   expect([code, stderr]).toEqual([0, expect.stringMatching(/created 2 keys\. Their secrets are in secrets\.csv, and nowhere else/)])
   expect(await here.json('key', 'ls')).toMatchObject([
@@ -28,7 +30,11 @@ test('each row becomes a key with its own bounds, and its secret is in a file th
   ])
   expect(statSync(here.file('secrets.csv')).mode & 0o777).toBe(0o600)
   const secrets = parseCsv(readFileSync(here.file('secrets.csv'), 'utf8'))
-  expect(secrets).toMatchObject([{ cells: ['name', 'secret'] }, { cells: ['ann', expect.stringMatching(/^lh_/)] }, { cells: ['ben b', expect.stringMatching(/^lh_/)] }])
+  expect(secrets).toMatchObject([
+    { cells: ['name', 'secret'] },
+    { cells: ['ann', expect.stringMatching(/^lh_/)] },
+    { cells: ['ben b', expect.stringMatching(/^lh_/)] },
+  ])
   const again = await here.run(STUDENTS)
   expect([again.code, again.stderr]).toEqual([64, expect.stringMatching(/students\.csv, line 2: a key ann exists already/)])
   writeFileSync(here.file('students.csv'), 'name\nann\ncid\n')

@@ -1,6 +1,6 @@
 /** `leasehold pool drain`: takes a device or a host out of a pool from a time on, and shows which holders that affects. */
 import type { Command } from 'commander'
-import { type Drain, DRAINS, type DrainTarget, drainKey, drainOf, drainPrefix, formatDrain, parseDrain } from '../../../devices/drain.ts'
+import { DRAINS, type Drain, type DrainTarget, drainKey, drainOf, drainPrefix, formatDrain, parseDrain } from '../../../devices/drain.ts'
 import { inWords } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { Command as KernelCommand } from '../../../kernel/command.ts'
@@ -106,7 +106,9 @@ async function startDrain(
     }))
     return out.data({ drained: target, pool, from: begins.from, affected: facts })
   }
-  out.note(`${nameOf(target)} of ${pool} is drained ${wait === 0 ? 'from now on' : `from ${localTime(begins.from)} on, in ${inWords(wait)}`}`)
+  out.note(
+    `${nameOf(target)} of ${pool} is drained ${wait === 0 ? 'from now on' : `from ${localTime(begins.from)} on, in ${inWords(wait)}`}`,
+  )
   if (affected.length === 0) return out.note('no present holder is affected')
   await out.table(
     ['MEMBER', 'ACCOUNT', 'LEASE', 'HOLDER', 'ENDS'],

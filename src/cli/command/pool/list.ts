@@ -11,8 +11,8 @@ import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
 import { parseInteger } from '../../option-values.ts'
 import { clean, type TableRow, table } from '../../output.ts'
-import { requestInWords } from './request.ts'
 import { drainsOf } from './drain.ts'
+import { requestInWords } from './request.ts'
 import { keptText } from './reservations.ts'
 
 /** Characters of a member's name that a table shows, if they are enough to tell the members apart. */
@@ -139,7 +139,9 @@ async function listMembers(invocation: Invocation, pool: string): Promise<void> 
     '',
     table(['MEMBER', 'MODEL', 'GIB', 'HOST', 'STATE', 'ACCOUNT', 'HELD FOR', 'EXPECTED', 'USE', 'LEASE'], rows, { bold: out.colour }),
     ...keptLines(view),
-    ...ahead.map(({ target, from }) => clean(`${'host' in target ? `host ${target.host}` : short(target.member)} is drained in ${inWords(from - now)}.`)),
+    ...ahead.map(({ target, from }) =>
+      clean(`${'host' in target ? `host ${target.host}` : short(target.member)} is drained in ${inWords(from - now)}.`),
+    ),
     ...warnings(view, short, reports),
   ]
   await out.text(lines.join('\n'))

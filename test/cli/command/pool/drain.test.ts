@@ -8,10 +8,26 @@ test('a drained host names who is affected, and gives its devices to no new take
   const words = ['pool', 'offer', 'gpus', '--discover', 'nvidia', '--host', 'lab-a', '--interval', '200ms', '--ttl', '2s', '--grace', '1s']
   const host = here.start(words, { env: gpus.env })
   await host.printed(/offering 2 devices/)
-  const taker = here.start(['pool', 'take', 'gpus', '--anywhere', '--account', 'ann', '--for', '5h', '--', 'sh', '-c', 'echo up; exec sleep 600'])
+  const taker = here.start([
+    'pool',
+    'take',
+    'gpus',
+    '--anywhere',
+    '--account',
+    'ann',
+    '--for',
+    '5h',
+    '--',
+    'sh',
+    '-c',
+    'echo up; exec sleep 600',
+  ])
   await taker.printed(/up/)
   const later = await here.answer(['pool', 'drain', 'gpus', '--on-host', 'lab-a', '--from', '20h'])
-  expect([later.code, later.stderr]).toEqual([0, expect.stringMatching(/host lab-a of gpus is drained from .* in 20 h[\s\S]*no present holder is affected/)])
+  expect([later.code, later.stderr]).toEqual([
+    0,
+    expect.stringMatching(/host lab-a of gpus is drained from .* in 20 h[\s\S]*no present holder is affected/),
+  ])
   expect((await here.answer(['pool', 'ls', 'gpus'])).stdout).toMatch(/host lab-a is drained in (20|19\.9) h\./)
   const now = await here.answer(['pool', 'drain', 'gpus', '--on-host', 'lab-a'])
   expect(now.stderr).toMatch(/host lab-a of gpus is drained from now on/)
