@@ -21,7 +21,7 @@ const isGenuine = ({ 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-
   return given.length === expected.length && timingSafeEqual(given, expected)
 }
 
-/** Names are chosen by users: without this, an account `<!channel>` would call everybody. */
+/** Names are chosen by users: without this, an account `<!channel>` would call the whole room. */
 const escaped = text => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
 
 const server = createServer(async (request, response) => {

@@ -53,7 +53,7 @@ export function parseDevices(text: string, host: string): DeviceListing {
   return { devices: [...devices.values()], problems: problems.slice(0, 20) }
 }
 
-/** What was printed, for a message. */
+/** Quotes what was printed, for a message. */
 function excerpt(value: unknown): string {
   const text = JSON.stringify(value)
   return text.length > 120 ? `${text.slice(0, 120)}…` : text

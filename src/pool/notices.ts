@@ -51,7 +51,7 @@ export class PoolNotices {
   readonly #waiting = new Map<number, number>()
   readonly #reserved = new Set<number>()
   readonly #recalls = new Map<number, Event>()
-  /** What was given for each lease that holds members. */
+  /** The ids that were given for each lease that holds members. */
   readonly #given = new Map<number, Set<string>>()
 
   constructor(before: number) {

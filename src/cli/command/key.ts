@@ -11,9 +11,9 @@ import { scopesIn, scopesInWords } from '../../server/key-scopes.ts'
 import { hashSecret, newSecret } from '../../server/key-secret.ts'
 import { usageError } from '../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
+import { type BoundFlags, boundsOf, expiryOf, limitsIn } from '../key-fields.ts'
+import { importKeys } from '../key-import.ts'
 import { collect } from '../option-values.ts'
-import { type BoundFlags, boundsOf, expiryOf, limitsIn } from './key-fields.ts'
-import { importKeys } from './key-import.ts'
 import { change } from './operate.ts'
 
 const HELP = `

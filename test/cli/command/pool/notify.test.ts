@@ -1,8 +1,10 @@
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { secretIn, signature } from '../../../../src/cli/command/pool/webhook.ts'
+import { systemClock } from '../../../../src/clock.ts'
 import { eventually, Place } from '../../../support/cli.ts'
 import { FakeNvidia } from '../../../support/fake-nvidia.ts'
 import { servePool, storeToServe } from '../../../support/served-pool.ts'
@@ -44,7 +46,7 @@ function secretFile(here: Place): { readonly path: string; readonly secret: Buff
   return { path, secret: secretIn(text) }
 }
 
-test('with a key that may only read and watch, a user that waited is told of the grant, by a signed webhook and by a command', async () => {
+test('with a key that may only read and watch, a user that waited learns of the grant by a signed webhook and by a command', async () => {
   await using here = new Place()
   const { url, createKey } = storeToServe(here)
   const admin = await createKey('--name', 'ops', '--allow', 'admin')
@@ -72,7 +74,7 @@ test('with a key that may only read and watch, a user that waited is told of the
   expect((await telling.finished).code).toBe(130)
 })
 
-test('users are told of idle devices, and of who asks for them back and why', async () => {
+test('users learn that devices are idle, and who asks for them back and why', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1', utilisation: '0' })
   const idle = ['--idle-warn', '1s', '--idle-recall', '2s', '--idle-end', '10m']
@@ -115,4 +117,40 @@ test('a webhook without a secret, a secret that others can read, and unknown not
   expect((await here.answer([...hook, '--secret-file', path])).code).toBe(64)
   expect((await here.answer(['pool', 'notify', 'gpus', '--webhook', 'ftp://a/', '--secret-file', path])).code).toBe(64)
   expect((await here.answer(['pool', 'notify', 'gpus', '--only', 'ending,late'])).stderr).toMatch(/there is no notice late/)
+})
+
+test('the example writes signed notices into a chat once, with names that call no other user, and refuses others', async () => {
+  await using here = new Place()
+  const { path, secret } = secretFile(here)
+  const said: string[] = []
+  const chat = createServer(async (request, response) => {
+    let body = ''
+    for await (const piece of request.setEncoding('utf8')) body += piece
+    said.push((JSON.parse(body) as { text: string }).text)
+    response.writeHead(said.length === 1 ? 500 : 200).end()
+  })
+  await new Promise<void>(resolve => chat.listen(0, '127.0.0.1', resolve))
+  await using _ = { [Symbol.asyncDispose]: () => new Promise<void>(resolve => void chat.close(() => resolve()).closeAllConnections()) }
+  const example = here.spawn(process.execPath, [fileURLToPath(new URL('../../../../examples/chat-notices.mjs', import.meta.url))], {
+    env: { CHAT_URL: `http://127.0.0.1:${(chat.address() as AddressInfo).port}/room`, SECRET_FILE: path, PORT: '0' },
+  })
+  const [, url] = await example.printed(/(http:\/\/127\.0\.0\.1:\d+\/)/)
+  const send = async (id: string, changes: Record<string, string> = {}) => {
+    const body = JSON.stringify({ id, text: '<!channel>: your time ends' })
+    const timestamp = String(Math.floor(systemClock.wall() / 1_000))
+    const headers = {
+      'webhook-id': id,
+      'webhook-timestamp': timestamp,
+      'webhook-signature': signature(secret, id, timestamp, body),
+      ...changes,
+    }
+    return (await fetch(url!, { method: 'POST', body, headers })).status
+  }
+  expect(await send('a')).toBe(502) // the chat failed: it is to be sent again
+  expect(await send('a')).toBe(204)
+  expect(await send('a')).toBe(200) // it is in the room already
+  expect(said).toEqual(['&lt;!channel&gt;: your time ends', '&lt;!channel&gt;: your time ends'])
+  expect(await send('b', { 'webhook-signature': 'v1,AAAA' })).toBe(401)
+  expect(await send('b', { 'webhook-timestamp': '1' })).toBe(401)
+  expect(said).toHaveLength(2)
 })

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { csvLine, parseCsv } from '../../../src/cli/csv.ts'
-import { Place } from '../../support/cli.ts'
+import { csvLine, parseCsv } from '../../src/cli/csv.ts'
+import { Place } from '../support/cli.ts'
 
 const STUDENTS = ['key', 'import', 'students.csv', '--secrets', 'secrets.csv', '--accounts', '{name}', '--allow', 'acquire,read:gpus']
 

@@ -6,24 +6,24 @@
  */
 import { closeSync, constants, fsyncSync, readFileSync, writeFileSync } from 'node:fs'
 import type { Command } from 'commander'
-import type { Clock } from '../../clock.ts'
-import { open } from '../../connect/connect.ts'
-import { LeaseError } from '../../errors.ts'
-import type { CreateKey } from '../../kernel/command.ts'
-import { propose } from '../../lessor/propose.ts'
-import type { Lessor } from '../../lessor.ts'
-import { openPrivately } from '../../private-file.ts'
-import { refusedError } from '../../refused-error.ts'
-import { scopesIn } from '../../server/key-scopes.ts'
-import { hashSecret, newSecret } from '../../server/key-secret.ts'
-import { csvLine, parseCsv } from '../csv.ts'
-import { CommandFailure, EXIT, failureOf, usageError } from '../exit.ts'
-import { addGlobalOptions, invoke } from '../invocation.ts'
-import { collect } from '../option-values.ts'
+import type { Clock } from '../clock.ts'
+import { open } from '../connect/connect.ts'
+import { LeaseError } from '../errors.ts'
+import type { CreateKey } from '../kernel/command.ts'
+import { propose } from '../lessor/propose.ts'
+import type { Lessor } from '../lessor.ts'
+import { openPrivately } from '../private-file.ts'
+import { refusedError } from '../refused-error.ts'
+import { scopesIn } from '../server/key-scopes.ts'
+import { hashSecret, newSecret } from '../server/key-secret.ts'
+import { csvLine, parseCsv } from './csv.ts'
+import { CommandFailure, EXIT, failureOf, usageError } from './exit.ts'
+import { addGlobalOptions, invoke } from './invocation.ts'
 import { boundsOf, expiryOf, limitsIn } from './key-fields.ts'
+import { collect } from './option-values.ts'
 
 const COLUMNS = ['name', 'allow', 'accounts', 'holders', 'priority', 'members', 'group', 'limits', 'expires'] as const
-type Column = (typeof COLUMNS)[number]
+type KeyColumn = (typeof COLUMNS)[number]
 
 /** Keys that are created at the same time: a store writes them together. */
 const AT_ONCE = 64
@@ -121,7 +121,7 @@ function keysIn(path: string, text: string, options: ImportOptions, clock: Clock
   return others.map(({ line, cells }) => {
     if (cells.length !== columns.length) throw wrongRow(path, line, `it has ${cells.length} cells instead of ${columns.length}`)
     try {
-      const key = keyOf(new Map(columns.map((column, i) => [column as Column, cells[i]!])), options, clock)
+      const key = keyOf(new Map(columns.map((column, i) => [column as KeyColumn, cells[i]!])), options, clock)
       const before = lines.get(key.command.name)
       if (before !== undefined) throw wrongRow(path, line, `line ${before} has the name ${key.command.name} too`)
       lines.set(key.command.name, line)
@@ -133,10 +133,10 @@ function keysIn(path: string, text: string, options: ImportOptions, clock: Clock
   })
 }
 
-function keyOf(cells: ReadonlyMap<Column, string>, options: ImportOptions, clock: Clock): Omit<ImportedKey, 'line'> {
+function keyOf(cells: ReadonlyMap<KeyColumn, string>, options: ImportOptions, clock: Clock): Omit<ImportedKey, 'line'> {
   const name = cells.get('name')!
   if (name === '') throw usageError('it has no name', '')
-  const given = (column: Exclude<Column, 'name' | 'members'>): string | undefined => {
+  const given = (column: Exclude<KeyColumn, 'name' | 'members'>): string | undefined => {
     const cell = cells.get(column) ?? ''
     if (cell !== '') return cell
     const option = options[column]

@@ -1,10 +1,10 @@
 /** Reads what a key may do and have, as options of `leasehold key` and cells of a list write it. */
-import type { Clock } from '../../clock.ts'
-import type { KeyBounds, KeyLimits, PriorityRange } from '../../kernel/command.ts'
-import { keyLimitFields } from '../../kernel/command-table.ts'
-import { expiryIn } from '../../server/key-answer.ts'
-import { usageError } from '../exit.ts'
-import { parseInteger } from '../option-values.ts'
+import type { Clock } from '../clock.ts'
+import type { KeyBounds, KeyLimits, PriorityRange } from '../kernel/command.ts'
+import { keyLimitFields } from '../kernel/command-table.ts'
+import { expiryIn } from '../server/key-answer.ts'
+import { usageError } from './exit.ts'
+import { parseInteger } from './option-values.ts'
 
 export interface BoundFlags {
   readonly accounts?: readonly string[]
