@@ -72,7 +72,7 @@ export function importKeys(group: Command): void {
     .option('--expires <time>', 'for rows without expires')
     .addHelpText('after', HELP)
     .action(async (path: string, options: ImportOptions, self: Command) => {
-      const text = readFileSync(path, 'utf8')
+      const text = textOf(path)
       await invoke(self, async invocation => {
         const { out, clock, read, lessor } = invocation
         const { value: existing } = await read({ kind: 'keys' })
@@ -102,6 +102,14 @@ export function importKeys(group: Command): void {
         )
       })
     })
+}
+
+function textOf(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    throw usageError(`${path} cannot be read: ${(error as Error).message}`, 'Name the CSV file with the keys.')
+  }
 }
 
 function keysIn(path: string, text: string, options: ImportOptions, clock: Clock): ImportedKey[] {

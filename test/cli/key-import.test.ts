@@ -35,6 +35,7 @@ test('each row becomes a key with its own bounds, and its secret is in a file th
     { cells: ['ann', expect.stringMatching(/^lh_/)] },
     { cells: ['ben b', expect.stringMatching(/^lh_/)] },
   ])
+  expect((await here.run(STUDENTS.map(word => (word === 'students.csv' ? 'none.csv' : word)))).stderr).toMatch(/none\.csv cannot be read/)
   const again = await here.run(STUDENTS)
   expect([again.code, again.stderr]).toEqual([64, expect.stringMatching(/students\.csv, line 2: a key ann exists already/)])
   writeFileSync(here.file('students.csv'), 'name\nann\ncid\n')
