@@ -29,7 +29,7 @@ export type {
   QueuePlace,
   TryAcquireOptions,
 } from './holder/acquire-options.ts'
-export type { BreakOptions, GoverningClient, RevokeOptions, RevokeTarget } from './holder/governing-client.ts'
+export type { BreakOptions, GoverningClient, RecallOptions, RevokeOptions, RevokeTarget } from './holder/governing-client.ts'
 export type { LearnedTerm, LearnOptions } from './holder/learned-terms.ts'
 export type { LeaseClient, LeasesOptions, LeasesSnapshot, Names } from './holder/lease-client.ts'
 export type { Loss, PastLease } from './holder/loss-log.ts'

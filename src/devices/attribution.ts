@@ -23,6 +23,8 @@ export interface HolderProcess {
 }
 
 export const HOLDER_LABELS = { user: 'user', host: 'host', pid: 'pid', started: 'started' } as const
+/** Says for which account a lease counts that took members by their names. */
+export const ACCOUNT_LABEL = 'account'
 
 /** Labels for a lease, from which `holderOf` reads the process of its holder. */
 export function holderLabels({ user, host, pid, started }: Omit<HolderProcess, 'lease'>): Record<string, string> {

@@ -34,8 +34,8 @@ export class BoundedProgram {
     this.#env = env
   }
 
-  /** Returns stdout. Throws `UNAVAILABLE` with the reason `program-missing`, `program-failed`, `program-timeout`, `program-output` or `program-stuck`. */
-  run([file = '', ...args]: readonly string[], signal: AbortSignal): Promise<string> {
+  /** `env`: variables beside those of the options. Returns stdout. Throws `UNAVAILABLE` with the reason `program-missing`, `program-failed`, `program-timeout`, `program-output` or `program-stuck`. */
+  run([file = '', ...args]: readonly string[], signal: AbortSignal, env: NodeJS.ProcessEnv = {}): Promise<string> {
     if (this.#stuck !== undefined) {
       const { pid } = this.#stuck
       return Promise.reject(failure(file, `still hangs (pid ${pid}), so no other one is started`, 'program-stuck'))
@@ -43,7 +43,7 @@ export class BoundedProgram {
     return new Promise((resolve, reject) => {
       if (signal.aborted) return reject(signal.reason)
       // In its own session, so that whatever it starts can be killed with it.
-      const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'], env: this.#env, detached: true })
+      const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...this.#env, ...env }, detached: true })
       const out: Buffer[] = []
       let bytes = 0
       let stderr = ''

@@ -40,17 +40,23 @@ export function parseDevices(text: string, host: string): DeviceListing {
     throw new Error(`the discovery printed no JSON: ${text.slice(0, 120).trim() || '(nothing)'}`)
   }
   const list = Array.isArray(parsed) ? parsed : (parsed as { readonly devices?: unknown } | null)?.devices
-  if (!Array.isArray(list)) throw new Error('the discovery printed JSON without a list: {"devices": [{"id": …}, …]}')
+  if (!Array.isArray(list)) throw new Error(`the discovery printed JSON without a list of devices: ${excerpt(parsed)}`)
   const problems: string[] = []
   const devices = new Map<string, Device>()
   for (const [i, item] of list.slice(0, MAX_DEVICES).entries()) {
     const device = deviceOf(item, host)
-    if (typeof device === 'string') problems.push(`device ${i + 1} of the discovery: ${device}`)
+    if (typeof device === 'string') problems.push(`device ${i + 1} of the discovery: ${device}: ${excerpt(item)}`)
     else if (devices.has(device.id)) problems.push(`the discovery lists ${device.id} twice`)
     else devices.set(device.id, device)
   }
   if (list.length > MAX_DEVICES) problems.push(`the discovery lists ${list.length} devices; only the first ${MAX_DEVICES} count`)
   return { devices: [...devices.values()], problems: problems.slice(0, 20) }
+}
+
+/** Quotes what was printed, for a message. */
+function excerpt(value: unknown): string {
+  const text = JSON.stringify(value)
+  return text.length > 120 ? `${text.slice(0, 120)}…` : text
 }
 
 /** The device, or what is wrong with it. */

@@ -16,8 +16,9 @@ import type { LeaseClient } from '../holder/lease-client.ts'
 import type { Lease } from '../lease.ts'
 import type { LeaseView } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
-import { attribute, holderOf } from './attribution.ts'
+import { ACCOUNT_LABEL, attribute, holderOf } from './attribution.ts'
 import type { Device, DeviceDiscovery, DeviceListing } from './device.ts'
+import { type Drain, drainOf, drainPrefix, parseDrain } from './drain.ts'
 import { type HostProcesses, procProcesses } from './host-processes.ts'
 import { IdleMeter, type IdleRules, idleStage } from './idle.ts'
 import { type Idleness, IdleReclaim } from './idle-reclaim.ts'
@@ -59,8 +60,10 @@ const BUSY = 5
 
 interface OfferedDevice {
   readonly meter: IdleMeter
-  /** The value of its entry in the pool; undefined while it is refused. */
+  /** The value of its entry in the pool; undefined while it is refused or drained. */
   listed: string | undefined
+  /** It is not offered, and its present holders and its use are still reported. */
+  drained: boolean
   report: DeviceReport | undefined
   reportedAt: number
   /** The last refusal, so that each is reported once. */
@@ -88,6 +91,8 @@ export class DeviceOffer implements AsyncDisposable {
   #lease: Lease | undefined
   #problem = ''
   #reading = ''
+  /** The key may not read drains. */
+  #isBlind = false
   /** Settles when the offer has ended: undefined, or the reason why it cannot go on. */
   ended: Promise<LeaseError | undefined> = Promise.resolve(undefined)
 
@@ -117,7 +122,11 @@ export class DeviceOffer implements AsyncDisposable {
     const offer = new DeviceOffer(leases, pool, options)
     const unchain = chainAbort(options.signal, offer.#stop)
     try {
-      await offer.#offer(await options.discover(offer.#stop.signal))
+      const listing = await options.discover(offer.#stop.signal)
+      const [problem = ''] = listing.problems
+      if (problem !== '' && listing.devices.length === 0) throw new LeaseError('UNAVAILABLE', problem, { reason: 'program-output' })
+      offer.#setProblem(problem)
+      await offer.#offer(listing)
     } catch (error) {
       unchain()
       await offer.#release()
@@ -153,7 +162,7 @@ export class DeviceOffer implements AsyncDisposable {
   }
 
   async #release(): Promise<void> {
-    await this.#usage.store()
+    await this.#usage.close()
     await this.#lease?.release().catch(() => {}) // it lapses by itself
   }
 
@@ -185,13 +194,19 @@ export class DeviceOffer implements AsyncDisposable {
     const lease = await this.#held()
     await this.#compare(lease)
     for (const id of this.#presence.update(now, listing)) await this.#withdraw(lease, id)
-    for (const device of this.#presence.devices) await this.#list(lease, device)
+    const drains = await this.#drains()
+    const at = drains.length === 0 ? 0 : await this.#usage.now(lease)
+    for (const device of this.#presence.devices) {
+      const drain = drainOf(drains, device.id, this.#host)
+      if (drain !== undefined && drain.from <= at) await this.#drain(lease, device.id, drain)
+      else await this.#list(lease, device)
+    }
     const seen = new Map(listing?.devices.map(device => [device.id, device]))
     const holders = await this.#holders()
     if (holders === undefined) return
     for (const device of this.#presence.devices) {
       const offered = this.#devices.get(device.id)
-      if (offered?.listed === undefined) continue
+      if (offered === undefined || !isReported(offered)) continue
       const present = seen.get(device.id)
       const leasesOn = holders.filter(({ resources }) => resources.includes(`${this.#pool}/${device.id}`))
       const { below = 0 } = this.#options.idle ?? {}
@@ -253,8 +268,9 @@ export class DeviceOffer implements AsyncDisposable {
 
   async #list(lease: Lease, { id, labels, units = 1 }: Device): Promise<void> {
     const known = this.#devices.get(id)
-    const offered = known ?? { meter: new IdleMeter(), listed: undefined, report: undefined, reportedAt: 0, refusal: '' }
+    const offered = known ?? newDevice()
     this.#devices.set(id, offered)
+    offered.drained = false
     const value = JSON.stringify({ labels, units })
     if (offered.listed === value) return
     const isNew = offered.listed === undefined
@@ -274,10 +290,38 @@ export class DeviceOffer implements AsyncDisposable {
     if (isNew) this.#emit({ type: 'offered', member: id, message: `offered ${id} (${labels.model ?? 'no model'})` })
   }
 
+  /** The drains of the pool. A key that may not read them offers everything. */
+  async #drains(): Promise<readonly Drain[]> {
+    const { signal } = this.#stop
+    try {
+      const { value } = await this.#leases.read({ kind: 'entries', prefix: drainPrefix(this.#pool) }, { signal })
+      return value.flatMap(({ value }) => parseDrain(value) ?? [])
+    } catch (error) {
+      if (!LeaseError.is(error, 'FORBIDDEN')) throw error
+      if (!this.#isBlind) this.#emit({ type: 'problem', message: `drains of ${this.#pool} have no effect here: ${error.message}` })
+      this.#isBlind = true
+      return []
+    }
+  }
+
+  async #drain(lease: Lease, id: string, { by }: Drain): Promise<void> {
+    const offered = this.#devices.get(id) ?? newDevice()
+    this.#devices.set(id, offered)
+    if (offered.listed !== undefined)
+      await lease.delete(`pool/${this.#pool}/${id}`).catch(error => {
+        if (!LeaseError.is(error, 'NOT_FOUND', 'STALE')) throw error
+      })
+    offered.listed = undefined
+    if (offered.drained) return
+    offered.drained = true
+    const message = `${id} is drained by ${by}: its holders keep it, and no other taker gets it until the drain is cancelled`
+    this.#emit({ type: 'withdrawn', member: id, message })
+  }
+
   async #withdraw(lease: Lease, id: string): Promise<void> {
     const offered = this.#devices.get(id)
     this.#devices.delete(id)
-    if (offered?.listed === undefined) return
+    if (offered === undefined || !isReported(offered)) return
     for (const key of [`pool/${this.#pool}/${id}`, reportKey(this.#pool, id)])
       await lease.delete(key).catch(error => {
         if (!LeaseError.is(error, 'NOT_FOUND', 'STALE')) throw error
@@ -315,7 +359,8 @@ export class DeviceOffer implements AsyncDisposable {
     const { signal } = this.#stop
     try {
       const grants = new Map<string, readonly number[]>()
-      for (const id of this.members) {
+      for (const [id, offered] of this.#devices) {
+        if (!isReported(offered)) continue
         const resource = `${this.#pool}/${id}`
         const { value } = await this.#leases.read({ kind: 'resource', resource }, { signal })
         grants.set(
@@ -325,10 +370,12 @@ export class DeviceOffer implements AsyncDisposable {
       }
       const ids = new Set([...grants.values()].flat())
       for (const known of this.#known.keys()) if (!ids.has(known)) this.#known.delete(known)
+      let accounts: ReadonlyMap<number, string> | undefined
       for (const lease of ids)
         if (!this.#known.has(lease)) {
           const { value } = await this.#leases.read({ kind: 'lease', lease }, { signal })
-          const holder = value && poolHolder(value, this.#pool)
+          accounts ??= await this.#accounts()
+          const holder = value && poolHolder(value, this.#pool, accounts.get(lease))
           if (holder !== undefined) this.#known.set(lease, holder)
         }
       this.#reading = ''
@@ -347,6 +394,12 @@ export class DeviceOffer implements AsyncDisposable {
     }
   }
 
+  /** The accounts that the leases of the pool count for. */
+  async #accounts(): Promise<ReadonlyMap<number, string>> {
+    const { value } = await this.#leases.read({ kind: 'pool', pool: this.#pool, limit: 0 }, { signal: this.#stop.signal })
+    return new Map(value.members.flatMap(({ grants }) => grants.map(({ lease, account }) => [lease, account] as const)))
+  }
+
   #setProblem(problem: string): void {
     if (problem === this.#problem) return
     this.#problem = problem
@@ -359,10 +412,21 @@ export class DeviceOffer implements AsyncDisposable {
   }
 }
 
-function poolHolder({ lease, labels, holder, grants, status }: LeaseView, pool: string): PoolHolder | undefined {
+function newDevice(): OfferedDevice {
+  return { meter: new IdleMeter(), listed: undefined, drained: false, report: undefined, reportedAt: 0, refusal: '' }
+}
+
+function isReported({ listed, drained }: OfferedDevice): boolean {
+  return listed !== undefined || drained
+}
+
+function poolHolder({ lease, labels, holder, grants, status }: LeaseView, pool: string, account = ''): PoolHolder | undefined {
   if (status === 'frozen') return undefined // it has ended, and its units are withheld until its holder has stopped
   const inPool = grants.filter(({ resource }) => resource.startsWith(`${pool}/`)).map(({ resource }) => resource)
-  return { ...holderOf(lease, labels, holder), resources: inPool, units: grants[0]?.units ?? 1, others: inPool.length < grants.length }
+  const process = holderOf(lease, labels, holder)
+  const named = account || (new Map(labels).get(ACCOUNT_LABEL) ?? process.user)
+  const units = grants[0]?.units ?? 1
+  return { ...process, account: named, resources: inPool, units, others: inPool.length < grants.length }
 }
 
 function checkIdleRules(idle: IdleRules | undefined): void {

@@ -54,8 +54,9 @@ export class IdleReclaim {
     const what = { none: '', warn: 'is warned', recall: 'is asked to return them', end: 'loses them' }[stage]
     emit({ type: 'idle', stage, lease, message: `${user} left ${resources.join(', ')} idle for ${idle} and ${what} (lease ${lease})` })
     try {
-      if (stage === 'recall') await leases.recall(resources[0]!)
-      if (stage === 'end') await leases.revoke({ lease }, { by: `${host}: idle for ${idle}` })
+      const by = `${host}: idle for ${idle}`
+      if (stage === 'recall') await leases.recall(resources[0]!, { by })
+      if (stage === 'end') await leases.revoke({ lease }, { by })
     } catch (error) {
       if (!LeaseError.is(error, 'FORBIDDEN', 'GONE', 'NOT_FOUND')) throw error
       emit({ type: 'problem', lease, message: `nothing was done about the idle lease ${lease}: ${error.message}` })

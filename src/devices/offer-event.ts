@@ -32,6 +32,8 @@ export interface OfferContext {
 
 /** A lease that holds devices of the pool. */
 export interface PoolHolder extends HolderProcess {
+  /** That it counts for; without one, the user. */
+  readonly account: string
   readonly resources: readonly string[]
   /** Of each member. */
   readonly units: number

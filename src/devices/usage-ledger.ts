@@ -67,9 +67,13 @@ export class UsageLedger {
 
   /** Adds device-ms of a user at a time of the log. */
   add(at: number, user: string, amounts: UsageAmounts): void {
+    this.#since ??= at
+    this.#count(at, user, amounts)
+  }
+
+  #count(at: number, user: string, amounts: UsageAmounts): void {
     const day = Math.floor(at / DAY)
     const quarter = Math.floor(((at % DAY) * QUARTERS) / DAY)
-    this.#since ??= at
     let users = this.#days.get(day)
     if (users === undefined) {
       users = new Map()
@@ -93,9 +97,12 @@ export class UsageLedger {
   }
 
   #list(days: Iterable<number>): UsageDay[] {
+    // Older days were dropped.
+    const oldest = (Math.max(...this.#days.keys()) - MAX_DAYS + 1) * DAY
+    const since = Math.max(this.#since ?? 0, oldest)
     return [...days].flatMap(day => {
       const users = this.#days.get(day)
-      return users === undefined ? [] : [{ host: this.#host, day, since: this.#since ?? 0, at: 0, rows: rowsOf(users) }]
+      return users === undefined ? [] : [{ host: this.#host, day, since, at: 0, rows: rowsOf(users) }]
     })
   }
 
@@ -119,9 +126,11 @@ export class UsageLedger {
       if (found === undefined || found.day > now / DAY || found.host !== this.#host) continue
       for (const { user, quarter, held, busy, unleased } of found.rows) {
         const at = found.day * DAY + (quarter * DAY) / QUARTERS
-        this.add(at, user, { held: held * 1_000, busy: busy * 1_000, unleased: unleased * 1_000 })
+        this.#count(at, user, { held: held * 1_000, busy: busy * 1_000, unleased: unleased * 1_000 })
       }
-      if (found.since <= now) this.#since = Math.min(this.#since ?? found.since, found.since)
+      // What is counted begins within the day: the records do not reach back to its beginning.
+      const since = found.since <= now ? found.since : now
+      this.#since = Math.min(this.#since ?? since, since)
     }
   }
 }

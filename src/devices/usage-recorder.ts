@@ -3,11 +3,13 @@ import type { Lease } from '../lease.ts'
 import type { Device } from './device.ts'
 import type { OfferContext, PoolHolder } from './offer-event.ts'
 import type { DeviceReport } from './report.ts'
+import { SumsWriter } from './sums-writer.ts'
 import { formatUsage, UsageLedger, usageKey } from './usage-ledger.ts'
 
 /** Usage is published and stored this often, in ms. The first times come sooner, so that a new offer shows something. */
 const INTERVAL = 300_000
 const FIRST_INTERVAL = 5_000
+const CLOSE_TIMEOUT = 2_000
 
 /** Keeps a text across restarts. */
 export interface UsageStorage {
@@ -25,6 +27,7 @@ export interface UsageRecorderOptions extends OfferContext {
 export class UsageRecorder {
   readonly #options: UsageRecorderOptions
   readonly #ledger: UsageLedger
+  readonly #sums: SumsWriter
   #publishedAt: number | undefined
   #pause = FIRST_INTERVAL
   /** The wall time of the log at a moment of our clock: that of the grant of a lease. */
@@ -33,24 +36,31 @@ export class UsageRecorder {
   constructor(options: UsageRecorderOptions) {
     this.#options = options
     this.#ledger = new UsageLedger(options.host)
+    this.#sums = new SumsWriter(options)
   }
 
   /** Adds the last `ms` of a device to the usage of its holders, and of processes that use it without a lease. */
   async count(
     lease: Lease,
     ms: number,
-    { units = 1 }: Device,
+    { units = 1, labels }: Device,
     { utilisation = 0, processes }: DeviceReport,
     holders: readonly PoolHolder[],
   ): Promise<void> {
     if (ms === 0) return
-    const at = await this.#now(lease)
-    for (const { user, units: taken } of holders) {
+    const at = await this.now(lease)
+    const kind = labels.model ?? ''
+    for (const { user, account, units: taken } of holders) {
       const held = (ms * Math.min(taken, units)) / units
-      this.#ledger.add(at, user, { held, busy: utilisation >= this.#options.busyFrom ? held : 0 })
+      const amounts = { held, busy: utilisation >= this.#options.busyFrom ? held : 0 }
+      this.#ledger.add(at, user, amounts)
+      this.#sums.add(at, { account, user, kind }, amounts)
     }
     const strangers = new Set(processes.filter(({ lease }) => lease === 0).map(({ user }) => user))
-    for (const user of strangers) this.#ledger.add(at, user, { unleased: ms })
+    for (const user of strangers) {
+      this.#ledger.add(at, user, { unleased: ms })
+      this.#sums.add(at, { account: user, user, kind }, { unleased: ms })
+    }
   }
 
   /** Publishes what has changed, if it is time. */
@@ -59,18 +69,31 @@ export class UsageRecorder {
     const now = leases.clock.now()
     const all = this.#publishedAt === undefined
     if (!all && now - this.#publishedAt! < this.#pause) return
-    const at = await this.#now(lease)
+    const at = await this.now(lease)
     const days = this.#ledger.publish({ all }).filter(({ rows }) => rows.length > 0)
     if (days.length === 0) return // publish the first use at once
     this.#pause = Math.min(INTERVAL, 2 * this.#pause)
     for (const day of days) await lease.put(usageKey(pool, host, day.day), formatUsage({ ...day, at }))
     this.#publishedAt = now
+    await this.#sums.write(at, this.#options.signal)
     await this.store()
   }
 
   /** The entries were lost with their lease. */
   publishAgain(): void {
     this.#publishedAt = undefined
+  }
+
+  /** Keeps what was counted since it was published last. The offer has ended, so there is little time. */
+  async close(): Promise<void> {
+    const { leases } = this.#options
+    await this.store()
+    if (this.#anchor === undefined) return
+    const over = new AbortController()
+    const cancel = leases.clock.after(CLOSE_TIMEOUT, () => over.abort(), { ref: true })
+    const at = this.#anchor.since + (leases.clock.now() - this.#anchor.now)
+    await this.#sums.write(at, over.signal).catch(() => {}) // a lessor that does not answer now has what was written before
+    cancel()
   }
 
   async store(): Promise<void> {
@@ -82,7 +105,7 @@ export class UsageRecorder {
    * The wall time of the log, as far as it is known: when the lease of the offer was granted, and what our monotonic clock has counted since. So all hosts
    * count in the days of the server, whatever their own clocks show.
    */
-  async #now(lease: Lease): Promise<number> {
+  async now(lease: Lease): Promise<number> {
     const { leases, signal, storage } = this.#options
     const now = leases.clock.now()
     if (this.#anchor?.lease !== lease.id) {

@@ -81,7 +81,7 @@ export class EventRouter {
       if (held === undefined) continue
       if (event.type === 'granted') {
         if (held.stage === 'waiting') grants.set(held, [...(grants.get(held) ?? []), event])
-      } else if (event.type === 'recalled') held.recall(event.by ?? '')
+      } else if (event.type === 'recalled') held.recall(event.by ?? '', noticeOf(event))
       else if (event.type === 'withdrawn') this.#withdrawn(held, event)
       else if (event.type === 'revoked' || event.type === 'lapsed' || event.type === 'transferred')
         this.#ended(held, event.cause ?? event.type, event.by ?? '')
@@ -284,4 +284,9 @@ function commonPrefix([first = '', ...others]: readonly string[]): string {
     if (differs !== -1) segments = segments.slice(0, differs)
   }
   return segments.join('/')
+}
+
+/** Ms until a preemption. Undefined for a request that ends nothing. */
+function noticeOf({ cause, value = '' }: Event): number | undefined {
+  return cause === 'preempt' && /^\d{1,15}$/.test(value) ? Number(value) : undefined
 }

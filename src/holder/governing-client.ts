@@ -20,6 +20,14 @@ export interface RevokeOptions {
   readonly by?: string | undefined
 }
 
+export interface RecallOptions {
+  /**
+   * Who asks, and why.
+   * @default the holder
+   */
+  readonly by?: string | undefined
+}
+
 export interface BreakOptions {
   /**
    * The holders may go on for this long.
@@ -84,8 +92,10 @@ export abstract class GoverningClient {
     await this.change({ kind: 'break', resource, by, ...(after !== undefined && { after: milliseconds(after, 'after') }) })
   }
 
-  /** Asks the holders of a resource to release it: `lease.recalled` fires there. */
-  async recall(resource: string): Promise<void> {
-    await this.change({ kind: 'recall', resource, by: this.holder })
+  /** Asks the holders of a resource to release it: `lease.recalled` fires there, and its reason says who asks. */
+  async recall(resource: string, options: RecallOptions = {}): Promise<void> {
+    checkOptionNames('recall', options, ['by'])
+    const { by = this.holder } = options
+    await this.change({ kind: 'recall', resource, by })
   }
 }

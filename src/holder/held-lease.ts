@@ -1,5 +1,6 @@
 /** One of the leases of this process, as the process knows it. This record is what gets renewed, whether or not the program keeps its handle (`Lease`). */
 import type { Clock } from '../clock.ts'
+import { inWords } from '../duration.ts'
 import { type Facts, LeaseError } from '../errors.ts'
 import type { Profile } from '../store.ts'
 import type { LearnedTerm } from './learned-terms.ts'
@@ -277,11 +278,12 @@ export class HeldLease {
     })
   }
 
-  recall(by: string): void {
+  /** `notice`: the lease is preempted in so many ms. */
+  recall(by: string, notice?: number): void {
     this.#recalled ??= new AbortController()
-    this.#recalled.abort(
-      new LeaseError('HELD', `${by === '' ? 'another holder' : by} waits for ${this.name}`, { facts: { ...this.facts, by } }),
-    )
+    const end = notice === undefined ? '' : `; it ends in ${inWords(notice)}`
+    const facts = { ...this.facts, by, ...(notice !== undefined && { notice }) }
+    this.#recalled.abort(new LeaseError('HELD', `${by === '' ? 'another holder' : by} asks for ${this.name} back${end}`, { facts }))
   }
 
   /** Ends it for good: no later answer makes it valid again. */

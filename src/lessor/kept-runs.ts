@@ -84,6 +84,21 @@ export async function keepRun(
     .filter(name => Buffer.byteLength(runKey(name, RUNS_PER_NAME - 1)) <= LONGEST_KEY)
     .slice(0, MOST_NAMES)
   if (names.length === 0) return 'off'
+  try {
+    return await tryToKeep(lessor, names, tokens, run, options)
+  } catch (error) {
+    if ((error as { readonly code?: unknown }).code === 'FORBIDDEN') return 'off'
+    throw error
+  }
+}
+
+async function tryToKeep(
+  lessor: Pick<Lessor, 'read' | 'submit'>,
+  names: readonly string[],
+  tokens: Readonly<Record<string, number>>,
+  run: KeptRun,
+  options: { readonly signal?: AbortSignal },
+): Promise<'kept' | 'off'> {
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const outcome = await propose(lessor, await entriesOf(lessor, names, tokens, run, options), options)
     if (outcome.kind === 'transacted' && outcome.succeeded) return 'kept'

@@ -2,10 +2,12 @@ import { describe, expect, test } from 'vitest'
 import { holderLabels } from '../../src/devices/attribution.ts'
 import type { Device, DeviceListing } from '../../src/devices/device.ts'
 import { DeviceOffer, type DeviceOfferEvent, type DeviceOfferOptions } from '../../src/devices/device-offer.ts'
+import { type DrainTarget, drainKey, formatDrain } from '../../src/devices/drain.ts'
 import type { HostProcess } from '../../src/devices/host-processes.ts'
 import { parseReport } from '../../src/devices/report.ts'
 import { LeaseError } from '../../src/errors.ts'
 import type { Leases } from '../../src/leases.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
@@ -306,5 +308,54 @@ describe('idle holders', () => {
     const host = new FakeHost('g0')
     for (const wrong of [{ below: 5 }, { below: 0, warn: 1 }, { below: 5, warn: 10, end: 10 }, { below: 5, recall: 10, warn: 20 }])
       await expect(DeviceOffer.start(leases, 'gpus', host.options({ idle: wrong }))).rejects.toMatchObject({ code: 'INVALID' })
+  })
+})
+
+describe('a drain', () => {
+  /** Writes the entry as an operator does. */
+  async function drain(leases: Leases, target: DrainTarget, from: number) {
+    await leases.setPolicy('drain', { freeEntries: 10 })
+    const value = formatDrain({ target, from, by: 'ops' })
+    await propose(leases.lessor, { kind: 'transaction', success: [{ key: drainKey('gpus', target), value }] })
+  }
+
+  test('withdraws a device when its time has come, and keeps reporting it for its holder; without the drain it is offered again', async () => {
+    const { leases, clock } = silentLessor({ holder: 'a' })
+    await using _ = leases
+    const host = new FakeHost('g0', 'g1')
+    await using _offer = await DeviceOffer.start(leases, 'gpus', host.options())
+    await using lease = await leases.acquire('gpus/g0', { labels: holderLabels({ user: 'ann', host: 'a', pid: 1, started: 1 }) })
+    await drain(leases, { member: 'g0' }, clock.wall() + 60_000)
+    await clock.advance(20_000)
+    expect(await members(leases)).toEqual(['g0', 'g1'])
+    await clock.advance(60_000)
+    expect(await members(leases)).toEqual(['g1'])
+    expect(lease.held).toBe(true)
+    host.set('g0', { utilisation: 3 })
+    await clock.advance(10_000)
+    expect(await report(leases, 'g0')).toMatchObject({ utilisation: 3 })
+    await propose(leases.lessor, { kind: 'transaction', success: [{ key: drainKey('gpus', { member: 'g0' }), delete: true }] })
+    await clock.advance(10_000)
+    expect(await members(leases)).toEqual(['g0', 'g1'])
+  })
+
+  test('of a host that dies holds when the host comes back', async () => {
+    const { leases, clock, log } = silentLessor({ holder: 'operator' })
+    await using _ = leases
+    const first = silentLessor({ holder: 'a', clock, log })
+    const host = new FakeHost('g0', 'g1')
+    await DeviceOffer.start(first.leases, 'gpus', host.options())
+    await drain(leases, { host: 'a' }, clock.wall())
+    await clock.advance(10_000)
+    expect(await members(leases)).toEqual([])
+    first.lessor.stopAnswering()
+    await clock.advance(120_000)
+    const again = silentLessor({ holder: 'a', clock, log })
+    await using _again = again.leases
+    await using offer = await DeviceOffer.start(again.leases, 'gpus', host.options())
+    await clock.advance(30_000)
+    expect(offer.members).toEqual([])
+    expect(await members(leases)).toEqual([])
+    expect(await report(leases, 'g1')).toMatchObject({ host: 'a' })
   })
 })

@@ -25,6 +25,24 @@ test('usage is added up for each user, from the quarter of a day that contains t
   expect(ledger.publish()).toEqual([])
 })
 
+test('records reach back as far after a restart as they did before: not to the beginning of their quarter of a day', () => {
+  const ledger = new UsageLedger('a')
+  const began = 40 * DAY + 5 * HOUR
+  ledger.add(began, 'ann', { held: 60_000 })
+  const again = new UsageLedger('a')
+  again.load(ledger.save(), began + HOUR)
+  expect(again.publish({ all: true }).map(({ since }) => since)).toEqual([began])
+})
+
+test('records say no longer that they reach back to days that were dropped', () => {
+  const ledger = new UsageLedger('a')
+  for (let day = 0; day <= 60; day++) ledger.add(day * DAY + HOUR, 'ann', { held: 60_000 })
+  const days = ledger.publish({ all: true })
+  const oldest = Math.min(...days.map(({ day }) => day))
+  expect(oldest).toBe(26)
+  expect(new Set(days.map(({ since }) => since))).toEqual(new Set([oldest * DAY]))
+})
+
 test('what was saved is loaded again, except by another host and days that have not come', () => {
   const ledger = new UsageLedger('a')
   ledger.add(DAY, 'ann', { held: 60_000, busy: 60_000 })

@@ -140,6 +140,8 @@ const rooms: readonly Room[] = [
       'type:holder/lease-client.ts',
       'type:lessor.ts',
       'type:lease.ts',
+      'lessor/propose.ts',
+      'refused-error.ts',
       'options.ts',
       'errors.ts',
       'duration.ts',

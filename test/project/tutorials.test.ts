@@ -1,5 +1,5 @@
 /**
- * The quick start, the tutorials of docs/start/ and the page about TLS can be followed: their files are written and their commands are run in order, as printed, in an empty folder where the package is installed.
+ * The quick start, the tutorials of docs/start/ and the pages about TLS and for a lab can be followed: their files are written and their commands are run in order, as printed, in an empty folder where the package is installed.
  *
  * A comment before a block says what it is: `run` (with `exit N` where a failure is the point; the block of text after it is the expected output, `…` for anything), `background` (runs
  * until the next `stop` or the end of the page; `waits for TEXT`: until it has printed that), `environment`, or `file: NAME`. Blocks without a comment are not run: installing, and what needs other machines.
@@ -16,7 +16,7 @@ beforeAll(() => requireFreshBuild())
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const tutorials = readdirSync(join(root, 'docs/start')).map(name => `docs/start/${name}`)
-const followed = ['docs/quick-start.md', ...tutorials, 'docs/operate/tls.md']
+const followed = ['docs/quick-start.md', ...tutorials, 'docs/operate/tls.md', 'docs/operate/lab.md']
 
 interface Block {
   readonly line: number

@@ -1,17 +1,19 @@
 /** `leasehold key`: API keys and what they allow. */
 import type { Command } from 'commander'
-import { type Clock, inUtc } from '../../clock.ts'
+import { inUtc } from '../../clock.ts'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import { type KeyBounds, type KeyLimits, type PriorityRange, type Scope, VERBS } from '../../kernel/command.ts'
+import { type KeyBounds, type KeyLimits, type Scope, VERBS } from '../../kernel/command.ts'
 import { keyLimitFields } from '../../kernel/command-table.ts'
 import type { ApiKeyView } from '../../lessor/key-view.ts'
-import { expiryIn, keyAnswer } from '../../server/key-answer.ts'
+import { keyAnswer } from '../../server/key-answer.ts'
 import { scopesIn, scopesInWords } from '../../server/key-scopes.ts'
 import { hashSecret, newSecret } from '../../server/key-secret.ts'
 import { usageError } from '../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
-import { collect, parseInteger } from '../option-values.ts'
+import { type BoundFlags, boundsOf, expiryOf, limitsIn } from '../key-fields.ts'
+import { importKeys } from '../key-import.ts'
+import { collect } from '../option-values.ts'
 import { change } from './operate.ts'
 
 const HELP = `
@@ -32,20 +34,18 @@ connections  open connections, on each server
 requests     requests in a second, on each server; renewals and releases are not counted
 burst        requests that may come at once; as many as in a second when left out`
 
-interface CreateOptions {
+interface CreateOptions extends BoundFlags {
   readonly name: string
   readonly allow: readonly string[]
-  readonly accounts?: readonly string[]
-  readonly holders?: readonly string[]
-  readonly priority?: string
-  readonly members: boolean
   readonly group?: string
   readonly limits?: readonly string[]
   readonly expires?: string
 }
 
 export function key(program: Command): void {
-  const group = program.command('key').summary('manage API keys, what they allow and their limits (create, ls, limit, rotate, revoke)')
+  const group = program
+    .command('key')
+    .summary('manage API keys, what they allow and their limits (create, import, ls, limit, rotate, revoke)')
   addGlobalOptions(group.command('create'))
     .summary('create a key and print its secret, once')
     .requiredOption('--name <name>', 'a name for people to recognise the key by (required)')
@@ -95,6 +95,7 @@ export function key(program: Command): void {
           )
       })
     })
+  importKeys(group)
   addGlobalOptions(group.command('ls'))
     .summary('list the keys, their limits and what they have; secrets are not stored and cannot be shown')
     .action(async (_: unknown, self: Command) => {
@@ -186,43 +187,6 @@ async function findKey({ read }: Invocation, which: string): Promise<ApiKeyView>
   if (found.length === 0) throw new LeaseError('NOT_FOUND', `there is no key ${which}`)
   if (found.length > 1) throw usageError(`${found.length} keys are called ${which}`, 'Use its id. To see the ids, run: leasehold key ls')
   return found[0]!
-}
-
-function boundsOf({ accounts, holders, priority, members }: CreateOptions): KeyBounds {
-  return {
-    ...(accounts !== undefined && { accounts: namesIn(accounts) }),
-    ...(holders !== undefined && { holders: namesIn(holders) }),
-    ...(priority !== undefined && { priority: priorityIn(priority) }),
-    ...(!members && { noMembers: true }),
-  }
-}
-
-function namesIn(texts: readonly string[]): readonly string[] {
-  return texts.flatMap(text => text.split(',').map(name => name.trim()))
-}
-
-function priorityIn(text: string): PriorityRange {
-  const [, low, high] = /^(-?\d{1,9})\.\.(-?\d{1,9})$/.exec(text) ?? []
-  if (low === undefined) throw usageError(`--priority takes a range, not ${text}`, 'Write, for example: --priority 0..10')
-  return { low: Number(low), high: Number(high) }
-}
-
-function limitsIn(texts: readonly string[]): KeyLimits {
-  const limits = new Map<string, number>()
-  for (const part of texts.flatMap(text => text.split(','))) {
-    const [name = '', value = ''] = part.split('=').map(word => word.trim())
-    if (!Object.hasOwn(keyLimitFields, name))
-      throw usageError(
-        `there is no limit ${name}`,
-        `The limits are ${Object.keys(keyLimitFields).join(', ')}: --limits leases=100,waiters=10`,
-      )
-    limits.set(name, parseInteger(value, `--limits ${name}`, 0))
-  }
-  return Object.fromEntries(limits)
-}
-
-function expiryOf({ expires }: { readonly expires?: string }, clock: Clock): { readonly expires?: number } {
-  return expires === undefined ? {} : { expires: expiryIn(expires, clock.wall(), '--expires') }
 }
 
 function shownExpiry<T extends { readonly expires?: number }>({ expires, ...rest }: T): object {

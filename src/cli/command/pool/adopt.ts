@@ -2,6 +2,7 @@
 import { hostname } from 'node:os'
 import { type Command, Option } from 'commander'
 import { pause } from '../../../clock.ts'
+import { ACCOUNT_LABEL, HOLDER_LABELS } from '../../../devices/attribution.ts'
 import { procProcesses } from '../../../devices/host-processes.ts'
 import { parseDuration } from '../../../duration.ts'
 import type { LeaseError } from '../../../errors.ts'
@@ -22,6 +23,7 @@ interface AdoptFlags {
   readonly host?: string
   readonly expect?: string
   readonly onLost: 'ignore' | 'term'
+  readonly account?: string
 }
 
 export function adopt(group: Command): void {
@@ -34,6 +36,7 @@ export function adopt(group: Command): void {
     .requiredOption('--pid <pid>', 'the process (required)')
     .option('--member <name>', 'a member that it uses (default: those that the host reports it on); may be repeated', collect)
     .option('--expect <duration>', 'how long it will probably run')
+    .option('--account <name>', 'the user or team that its use counts for (default: the user of the process)')
     .option('--ttl <duration>', 'how long the members stay taken after this command died', '30s')
     .option('--host <name>', 'the name of this host (default: its host name)')
     .addOption(
@@ -62,7 +65,7 @@ export function adopt(group: Command): void {
 async function adoptProcess(
   invocation: Invocation,
   pool: string,
-  { pid, started }: { readonly pid: number; readonly started: number },
+  { pid, started, uid }: { readonly pid: number; readonly started: number; readonly uid: number },
   host: string,
   options: AdoptFlags,
 ): Promise<void> {
@@ -78,6 +81,9 @@ async function adoptProcess(
         signal,
         labels: {
           ...labelsOf({ pid, host }),
+          // Not who adopts it: an administrator may do that for a user.
+          [HOLDER_LABELS.user]: procProcesses.userName(uid),
+          [ACCOUNT_LABEL]: options.account ?? procProcesses.userName(uid),
           adopted: 'yes',
           ...(options.expect !== undefined && { expect: String(parseDuration(options.expect, '--expect')) }),
         },

@@ -11,7 +11,9 @@ import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
 import { parseInteger } from '../../option-values.ts'
 import { clean, type TableRow, table } from '../../output.ts'
+import { drainsOf } from './drain.ts'
 import { requestInWords } from './request.ts'
+import { keptText } from './reservations.ts'
 
 /** Characters of a member's name that a table shows, if they are enough to tell the members apart. */
 const SHORT_NAME = 12
@@ -119,6 +121,7 @@ async function listMembers(invocation: Invocation, pool: string): Promise<void> 
   const { read, out } = invocation
   const { value: view, revision } = await read({ kind: 'pool', pool, limit: 0 })
   const reports = await reportsOf(invocation, pool)
+  const drains = await drainsOf(invocation, pool)
   if (out.json) {
     for (const member of view.members) await out.data({ pool, ...member, report: reports.get(member.member), revision })
     return
@@ -128,19 +131,32 @@ async function listMembers(invocation: Invocation, pool: string): Promise<void> 
   const short = shortNames(view.members.map(({ member }) => member))
   const now = invocation.clock.wall()
   const rows = view.members.flatMap(member => memberRows(member, short, reports.get(member.member), now))
+  const ahead = drains.filter(({ from }) => from > now)
   const free = view.members.filter(({ used, status }) => used === 0 && status === 'live').length
   const waiting = view.waiting - view.reservations.length
   const lines = [
     `${clean(pool)}: ${free} of ${view.members.length} members free, ${waiting} waiting${reserved(view)}`,
     '',
     table(['MEMBER', 'MODEL', 'GIB', 'HOST', 'STATE', 'ACCOUNT', 'HELD FOR', 'EXPECTED', 'USE', 'LEASE'], rows, { bold: out.colour }),
+    ...keptLines(view),
+    ...ahead.map(({ target, from }) =>
+      clean(`${'host' in target ? `host ${target.host}` : short(target.member)} is drained in ${inWords(from - now)}.`),
+    ),
     ...warnings(view, short, reports),
   ]
   await out.text(lines.join('\n'))
 }
 
+function keptLines(view: PoolView): string[] {
+  const kept = keptText(view)
+  return kept === undefined ? [] : ['', clean(`Of the free members, ${kept}. A lease whose --for ends before may have them.`)]
+}
+
 /** Returns what the hosts report. Empty if the key may not read it. */
-export async function reportsOf({ lessor, signal }: Invocation, pool: string): Promise<ReadonlyMap<string, DeviceReport>> {
+export async function reportsOf(
+  { lessor, signal }: Pick<Invocation, 'lessor' | 'signal'>,
+  pool: string,
+): Promise<ReadonlyMap<string, DeviceReport>> {
   const prefix = reportPrefix(pool)
   try {
     const { value } = await lessor.read({ kind: 'entries', prefix }, { signal })

@@ -2,7 +2,9 @@
 import type { Command } from 'commander'
 import { adopt } from './adopt.ts'
 import { extend, giveBack } from './change.ts'
+import { drain } from './drain.ts'
 import { ls, queue } from './list.ts'
+import { notify } from './notify.ts'
 import { offer } from './offer.ts'
 import { reserve } from './reserve.ts'
 import { take } from './take.ts'
@@ -11,6 +13,6 @@ import { usage } from './usage.ts'
 export function pool(program: Command): void {
   const group = program
     .command('pool')
-    .summary('share members of a pool, such as GPUs (offer, take, ls, queue, extend, return, reserve, adopt, usage)')
-  for (const add of [offer, take, ls, queue, extend, giveBack, reserve, adopt, usage]) add(group)
+    .summary('share members of a pool, such as GPUs (offer, take, ls, queue, extend, return, reserve, adopt, usage, notify, drain)')
+  for (const add of [offer, take, ls, queue, extend, giveBack, reserve, adopt, usage, notify, drain]) add(group)
 }

@@ -50,7 +50,12 @@ const OPTIONS = {
 export function addRequestOptions(command: Command, without: readonly string[] = []): Command {
   command.option('--match <conditions>', "conditions on labels, such as 'model in (a100,h100), mem>=40, !broken'; may be repeated", collect)
   for (const [name, [flag, description]] of Object.entries(OPTIONS)) if (!without.includes(name)) command.option(flag, description)
-  if (!without.includes('ttl')) command.option('--ttl <duration>', 'how long the members stay taken after this process died', DEFAULT_TTL)
+  if (!without.includes('ttl'))
+    command.option(
+      '--ttl <duration>',
+      'how long the members stay taken after this process died; auto: as learned from past leases',
+      DEFAULT_TTL,
+    )
   return command
 }
 
@@ -121,7 +126,7 @@ export function parseRequest(flags: RequestFlags): ParsedRequest {
     count: total !== undefined ? undefined : count === undefined ? 1 : positive(count, '-n'),
     conditions,
     options: {
-      ttl: parseDuration(ttl, '--ttl'),
+      ttl: ttl === 'auto' ? ttl : parseDuration(ttl, '--ttl'),
       match: conditions,
       account,
       ...(units !== undefined && { units: positive(units, '--units') }),

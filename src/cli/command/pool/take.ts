@@ -29,6 +29,7 @@ import {
   userName,
   withBoundAccount,
 } from './request.ts'
+import { keptText } from './reservations.ts'
 
 export interface TakeFlags extends RequestFlags {
   readonly wait: string | boolean
@@ -206,7 +207,8 @@ async function waitingText({ lessor }: Invocation, pool: string, words: string, 
   const members = view?.value.members ?? []
   const free = members.filter(({ used, status }) => used === 0 && status === 'live').length
   const place = position === undefined ? '' : position === 0 ? ', you are next' : `, ${position} ahead of you`
-  return `waiting for ${words} of ${pool}: ${free} of ${members.length} free${place}`
+  const kept = view === undefined ? undefined : keptText(view.value)
+  return `waiting for ${words} of ${pool}: ${free} of ${members.length} free${kept === undefined ? '' : ` (${kept})`}${place}`
 }
 
 /** Prints that the devices look idle, as their hosts report it. The reports are for information: if they cannot be read, nothing is printed. */

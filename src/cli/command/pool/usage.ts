@@ -1,20 +1,25 @@
 /**
  * `leasehold pool usage`: who held and used devices, and for how long.
  *
- * It adds up the records of the hosts that offer at the moment. For members that no host reports on, such as licences offered by a program, it falls back to what
+ * It adds up the sums of each day, which stay when a host is gone. For less than a day it adds up the records of the hosts that offer at the moment. For members that no host reports on, such as licences offered by a program, it falls back to what
  * the log knows: the present holders and the last few of each member. The answer says how far back it reaches.
  */
 import { type Command, Option } from 'commander'
+import { inUtc } from '../../../clock.ts'
 import { parseUsage, totalUsage, type UsageDay, type UsageTotal, usagePrefix } from '../../../devices/usage-ledger.ts'
+import { dayOf, parseSums, SUM_GROUPS, type SumGroup, sumsPrefix, totalSums } from '../../../devices/usage-sums.ts'
 import { inWords, parseDuration } from '../../../duration.ts'
-import type { PoolView } from '../../../lessor.ts'
+import { LeaseError } from '../../../errors.ts'
+import type { PoolMemberView, PoolView } from '../../../lessor.ts'
+import { csvLine } from '../../csv.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
 import type { TableRow } from '../../output.ts'
 
 interface UsageFlags {
-  readonly by: 'user' | 'host'
+  readonly by: SumGroup
   readonly since: string
+  readonly csv?: boolean
 }
 
 /** An answer reaches this far back, in words. */
@@ -27,9 +32,10 @@ export function usage(group: Command): void {
   addGlobalOptions(group.command('usage'))
     .summary('show who held and used members of pools, and for how long')
     .argument('[pool]', 'the name of the pool (default: all pools)')
-    .addOption(new Option('--by <what>', 'add up for each user, or for each host').choices(['user', 'host']).default('user'))
-    .option('--since <duration>', 'how far to look back, to the quarter of a day', '7d')
-    .action(async (name: string | undefined, { by, since }: UsageFlags, self: Command) => {
+    .addOption(new Option('--by <what>', 'add up for each account, user, host or kind of device').choices([...SUM_GROUPS]).default('user'))
+    .option('--since <duration>', 'how far to look back, by whole days (UTC) up to a year; less than a day: to the quarter of a day', '7d')
+    .option('--csv', 'print CSV, in device-hours (default: a table)')
+    .action(async (name: string | undefined, { by, since, csv = false }: UsageFlags, self: Command) => {
       if (name !== undefined) requireValidName(name)
       const ms = parseDuration(since, '--since')
       await invoke(self, async invocation => {
@@ -37,20 +43,28 @@ export function usage(group: Command): void {
         const pools = name === undefined ? (await read({ kind: 'pools' })).value.map(({ pool }) => pool) : [name]
         if (pools.length === 0) return out.note('there are no pools')
         const rows: TableRow[] = []
+        if (csv) await out.text(csvLine(['pool', by, 'held_hours', 'busy_hours', 'unleased_hours']))
         for (const pool of pools) {
           const { totals, reach } = await usageOf(invocation, pool, ms, by)
           const all = totals.reduce((sum, { held }) => sum + held, 0)
           for (const total of totals) {
             if (out.json) await out.data({ pool, by, ...total })
+            else if (csv) await out.text(csvLine(csvRow(pool, total)))
             rows.push([pool, ...rowOf(total, all)])
           }
           out.note(`${pool}: ${reach}`, { pool, reach })
         }
-        if (out.json) return
+        if (out.json || csv) return
         if (rows.length === 0) return out.note(`no use in the last ${inWords(ms)} is recorded`)
         await out.table(['POOL', by.toUpperCase(), 'HELD', 'SHARE', 'BUSY', 'WITHOUT LEASE'], rows)
       })
     })
+}
+
+/** A spreadsheet would take a name that begins so for a formula. Users choose these names. */
+function csvRow(pool: string, { name, held, busy, unleased }: UsageTotal): (string | number)[] {
+  const hours = (ms: number) => Math.round(ms / 36_000) / 100
+  return [pool, /^[=+\-@\t\r]/.test(name) ? `'${name}` : name, hours(held), hours(busy), hours(unleased)]
 }
 
 function rowOf({ name, held, busy, unleased }: UsageTotal, all: number): TableRow {
@@ -64,9 +78,33 @@ function deviceHours(ms: number): string {
   return `${hours.toFixed(hours < 1 ? 2 : 1)} h`
 }
 
-async function usageOf(invocation: Invocation, pool: string, since: number, by: 'user' | 'host'): Promise<UsageAnswer> {
+/** From the sums of each day, which stay when a host is gone. Undefined: the pool has none, or the key may not read them. */
+async function fromSums({ read, clock }: Invocation, pool: string, since: number, by: SumGroup): Promise<UsageAnswer | undefined> {
+  const entries = await read({ kind: 'entries', prefix: sumsPrefix(pool) }).catch(error => {
+    if (LeaseError.is(error, 'FORBIDDEN')) return undefined
+    throw error
+  })
+  const days = entries?.value.flatMap(({ value }) => parseSums(value) ?? []) ?? []
+  if (days.length === 0) return undefined
+  // The clock of this host may be off, and the newest sums tell the day of the log while a host offers.
+  const today = Math.max(dayOf(clock.wall()), ...days.map(({ day }) => day))
+  const first = today - Math.ceil(since / 86_400_000) + 1
+  const hosts = new Set(days.filter(({ day }) => day >= first).map(({ host }) => host))
+  const oldest = Math.min(...days.map(({ day }) => day))
+  const date = inUtc(Math.max(first, oldest) * 86_400_000).slice(0, 10)
+  return {
+    totals: totalSums(days, first, by),
+    reach: `sums of ${hosts.size} ${hosts.size === 1 ? 'host' : 'hosts'} by day (UTC), from ${date} on`,
+  }
+}
+
+async function usageOf(invocation: Invocation, pool: string, since: number, by: SumGroup): Promise<UsageAnswer> {
   const { read } = invocation
+  const isShort = since < 86_400_000 && (by === 'user' || by === 'host')
+  const sums = isShort ? undefined : await fromSums(invocation, pool, since, by)
+  if (sums !== undefined) return sums
   const { value: view } = await read({ kind: 'pool', pool, limit: 0 })
+  if (by === 'account' || by === 'kind') return fromHistory(invocation, view, since, by)
   const { value: entries } = await read({ kind: 'entries', prefix: usagePrefix(pool) })
   const days = entries.map(({ value }) => parseUsage(value)).filter((day): day is UsageDay => day !== undefined)
   if (days.length === 0) return fromHistory(invocation, view, since, by)
@@ -82,18 +120,17 @@ async function usageOf(invocation: Invocation, pool: string, since: number, by: 
 }
 
 /** From the present holders, and the last ones of each member that the log remembers. */
-async function fromHistory({ read, clock }: Invocation, view: PoolView, since: number, by: 'user' | 'host'): Promise<UsageAnswer> {
+async function fromHistory({ read, clock }: Invocation, view: PoolView, since: number, by: SumGroup): Promise<UsageAnswer> {
   const now = clock.wall()
   const totals = new Map<string, number>()
-  const add = (user: string, host: string, ms: number) => {
-    const name = by === 'user' ? user : host
+  const add = (user: string, { host = '(no host)', model = '(none)' }: PoolMemberView['labels'], ms: number) => {
+    const name = by === 'host' ? host : by === 'kind' ? model : user
     totals.set(name, (totals.get(name) ?? 0) + ms)
   }
   for (const { resource, labels, grants } of view.members) {
-    const host = labels.host ?? '(no host)'
-    for (const { account, holder, held } of grants) add(account || holder, host, Math.min(held, since))
+    for (const { account, holder, held } of grants) add(account || holder, labels, Math.min(held, since))
     const { value: past } = await read({ kind: 'history', resource })
-    for (const { holder, since: from, until } of past) add(userOf(holder), host, Math.max(0, until - Math.max(from, now - since)))
+    for (const { holder, since: from, until } of past) add(userOf(holder), labels, Math.max(0, until - Math.max(from, now - since)))
   }
   return {
     totals: [...totals].map(([name, held]) => ({ name, held, busy: 0, unleased: 0 })).sort((a, b) => b.held - a.held),
