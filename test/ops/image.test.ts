@@ -1,6 +1,6 @@
 /** The image and the compose file of ops/docker: built without a container engine, started as its user, and three servers on one Postgres as the compose file says. */
 import { execFile } from 'node:child_process'
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { cp } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -33,6 +33,12 @@ interface Service {
   readonly security_opt?: readonly string[]
 }
 
+interface Lockfile {
+  readonly packages: Readonly<
+    Record<string, { readonly version: string; readonly integrity: string; readonly resolved?: string; readonly dependencies?: object }>
+  >
+}
+
 async function compose(context: { skip(why: string): never }): Promise<Readonly<Record<string, Service>>> {
   const yaml = (await orSkip('compose.yaml', yamlParser(), context))('yaml') as {
     parse(text: string, options: object): unknown
@@ -49,6 +55,20 @@ test('hadolint finds nothing wrong with the Dockerfile', async context => {
     stdout: expect.stringContaining('DL3002'),
   })
   rmSync(broken, { recursive: true })
+})
+
+test('the drivers of the image are those that the tests use, to the last package and hash', () => {
+  const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as Lockfile
+  const image = JSON.parse(readFileSync(join(CONTEXT, 'package-lock.json'), 'utf8')) as Lockfile
+  const { '': self, ...locked } = image.packages
+  expect(JSON.parse(readFileSync(join(CONTEXT, 'package.json'), 'utf8'))).toMatchObject({ dependencies: self!.dependencies! })
+  expect(Object.keys(self!.dependencies!)).toEqual(['pg', 'redis'])
+  for (const [path, { version, integrity, resolved }] of Object.entries(locked))
+    expect({ version, integrity, resolved }, path).toEqual({
+      version: packages[path]!.version,
+      integrity: packages[path]!.integrity,
+      resolved: undefined,
+    })
 })
 
 test('the image does not run as root, and has a health check', () => {
@@ -117,6 +137,36 @@ describeEngine('postgres', 'the image', () => {
     const as = [`--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', '--no-new-privs', '--bounding-set=-all']
     return here.spawn('setpriv', [...as, 'env', '-i', ...settings, ...words], { cwd: '/' })
   }
+
+  test('its bill of materials lists every package in it and no other, besides those inside the bundles', async context => {
+    const { root: place } = built(context)
+    const opt = join(place, 'opt/leasehold')
+    const { components } = JSON.parse(readFileSync(join(opt, 'sbom.cdx.json'), 'utf8')) as {
+      components: readonly {
+        readonly group?: string
+        readonly name: string
+        readonly version: string
+        readonly purl: string
+        readonly properties?: object
+      }[]
+    }
+    const isFile = (path: string) => /^node_modules\/(?:(?:@[\w-]+\/)?[\w.-]+\/(?:node_modules\/)?)+package\.json$/.test(path)
+    const installed = readdirSync(opt, { recursive: true, encoding: 'utf8' }).filter(
+      path => isFile(path) && /node_modules\/(?:@[\w-]+\/)?[\w.-]+\/package\.json$/.test(path),
+    )
+    const present = installed.map(path => {
+      const { name, version } = JSON.parse(readFileSync(join(opt, path), 'utf8')) as { name: string; version: string }
+      return `${name}@${version}`
+    })
+    const listed = components.filter(({ purl, properties }) => purl.startsWith('pkg:npm/') && properties === undefined)
+    expect(present.sort()).toEqual(
+      listed.map(({ group, name, version }) => `${group === undefined ? '' : `${group}/`}${name}@${version}`).sort(),
+    )
+    expect(present).toEqual(expect.arrayContaining([expect.stringMatching(/^leasehold@/), expect.stringMatching(/^@redis\/client@/)]))
+    const [, base] = instructions(dockerfile).find(([name]) => name === 'FROM')!
+    const [, digest] = /@sha256:(\w+)/.exec(base)!
+    expect(components.filter(({ purl }) => purl.startsWith('pkg:oci/'))).toMatchObject([{ hashes: [{ alg: 'SHA-256', content: digest }] }])
+  })
 
   test('its entry point serves its store as its user, its health check passes, and fails when the server is gone', async context => {
     const image = built(context)

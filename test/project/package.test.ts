@@ -39,8 +39,9 @@ test('the package contains the build and the documents: no tests, no sources, no
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
   const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
   const paths = files.map(file => file.path)
+  expect(paths).toEqual(expect.arrayContaining(['dist/sbom.cdx.json', 'dist/image.cdx.json', 'ops/docker/package-lock.json']))
   const allowed =
-    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/([a-z]+\/)?([a-z-]+|README)\.md|docs\/images\/[a-z-]+\.(png|svg)|docs\/reference\/leasehold\.1|examples\/[a-z/-]+\.(mjs|md|json)|ops\/[a-zA-Z/@._-]+\.(yml|yaml|json|service|timer|tpl|txt)|ops\/docker\/(Dockerfile|\.dockerignore)|dist\/cli\/bundle\/LICENSES\.txt|dist\/cli\/leasehold-guard\.cjs|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
+    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/([a-z]+\/)?([a-z-]+|README)\.md|docs\/images\/[a-z-]+\.(png|svg)|docs\/reference\/leasehold\.1|examples\/[a-z/-]+\.(mjs|md|json)|ops\/[a-zA-Z/@._-]+\.(yml|yaml|json|service|timer|tpl|txt)|ops\/docker\/(Dockerfile|\.dockerignore)|dist\/(cli\/bundle|dashboard)\/LICENSES\.txt|dist\/cli\/(bundle\/[a-z0-9-]+|leasehold-guard)\.cjs|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
   expect(paths.filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
   expect(paths).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'SECURITY.md']))
   // The parts of the server and the command line are in its bundle, and nothing else loads them.

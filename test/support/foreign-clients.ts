@@ -93,8 +93,16 @@ export async function goClients(program: string, ...modules: readonly string[]):
   return join(folder, 'clients')
 }
 
+/** A program of a Go module, such as `github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0`. */
+export async function goProgram(name: string): Promise<string> {
+  const folder = await installed('go-program', [name], place =>
+    run(GO, ['install', name], { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: { ...GO_ENVIRONMENT, GOBIN: place } }),
+  )
+  return join(folder, /([\w-]+)@/.exec(name)![1]!)
+}
+
 /** The folder of a Go module as the proxy ships it, such as `github.com/bsm/redislock@v0.9.4`: with its tests. It is read-only. */
-async function goModule(module: string): Promise<string> {
+export async function goModule(module: string): Promise<string> {
   const { stdout } = await run(GO, ['mod', 'download', '-json', module], { timeout: TIMEOUT, env: ENVIRONMENT })
   return (JSON.parse(stdout) as { readonly Dir: string }).Dir
 }
