@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { isSecret } from '../../src/server/key-secret.ts'
 import { Place, type Running } from '../support/cli.ts'
 import { hadolint, yamlParser } from '../support/client-sets.ts'
 import { describeEngine, type Engine, engine } from '../support/engine.ts'
@@ -195,8 +196,11 @@ describeEngine('postgres', 'the image', () => {
     const { entrypoint, command, ...job } = services['admin-key']!
     const createKey = () => start(here, image, [...entrypoint!, ...command], inCompose({ command, ...job })).finished
     const created = await createKey()
-    expect(created.code).toBe(0)
-    expect((await createKey()).stdout).toBe('') // once
+    const secret = readFileSync(join(image.root, 'var/lib/leasehold/admin-key'), 'utf8').trim()
+    expect(isSecret(secret)).toBe(true)
+    expect(created).toMatchObject({ code: 0, stdout: '', stderr: expect.stringContaining('created key 1 (admin)') })
+    expect(created.stderr).not.toContain(secret) // the log of the container
+    expect(await createKey()).toMatchObject({ code: 0, stdout: '', stderr: '' }) // once
     const servers = ['leasehold-1', 'leasehold-2', 'leasehold-3'].map(name => {
       const words = services[name]!.command.map(word =>
         word === '0.0.0.0:7420' ? '0.0.0.0:0' : word === '0.0.0.0:7421' ? '127.0.0.1:0' : word,
@@ -206,7 +210,7 @@ describeEngine('postgres', 'the image', () => {
     const ports = await Promise.all(servers.map(async server => (await server.printed(/http:\/\/127\.0\.0\.1:(\d+)\/\n/))[1]!))
     const probes = await Promise.all(servers.map(async server => (await server.printed(/probes: (http:\/\/[\d.:]+)/))[1]!))
     expect(await Promise.all(probes.map(async url => (await fetch(`${url}/readyz`)).status))).toEqual([200, 200, 200])
-    const env = { LEASEHOLD_API_KEY: created.stdout.trim() }
+    const env = { LEASEHOLD_API_KEY: secret }
     const at = (i: number) => `leasehold://127.0.0.1:${ports[i]}`
     const all = `leasehold://${ports.map(port => `127.0.0.1:${port}`).join(',')}`
     const holder = here.start(
