@@ -1,7 +1,7 @@
 // The bills of materials, in CycloneDX JSON: `dist/sbom.cdx.json` lists what the package contains and installs, `dist/image.cdx.json` what the image of
 // ops/docker contains. The build writes them from what the bundlers took in, the two lockfiles and the Dockerfile.
 //
-// The same inputs give the same bytes, so that anyone can build the package again and compare: there is no time of the build, and the serial number is made of
+// The same inputs give the same bytes, so that a reviewer can build the package again and compare: there is no time of the build, and the serial number is made of
 // the content. A hash is that of the archive which npm installed, as the lockfile has it. The packages of the image's base are listed by the bill that its
 // publisher attaches to it.
 
@@ -166,7 +166,7 @@ function references(lock, paths) {
   return paths.map(path => component(nameOf(path), lock[path])['bom-ref'])
 }
 
-/** What each of these packages needs of the others. */
+/** For each of these packages, which of the others it needs. */
 function edges(lock, paths) {
   const known = new Set(paths)
   return paths.map(path => ({

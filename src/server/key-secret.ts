@@ -8,7 +8,7 @@ const PREFIX = 'lh_'
 /** Matches a secret anywhere in a text. */
 export const SECRET_PATTERN = /lh_[A-Za-z0-9_-]{43}/g
 
-/** Whether a text is a secret and nothing else. */
+/** True for a text that is a secret and nothing else. */
 export function isSecret(text: string): boolean {
   return /^lh_[A-Za-z0-9_-]{43}$/.test(text)
 }
