@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process'
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { cp } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -14,6 +14,7 @@ import { describeEngine, type Engine, engine } from '../support/engine.ts'
 import { orSkip } from '../support/foreign-clients.ts'
 import { buildImage, type Image, inImage, instructions, nodeOf } from '../support/image.ts'
 import { otherNode } from '../support/kernel/other-node.ts'
+import { packed } from '../support/packed.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const CONTEXT = join(root, 'ops/docker')
@@ -111,7 +112,8 @@ describeEngine('postgres', 'the image', () => {
     chmodSync(dirname(dirname(dirname(dirname(node)))), 0o755)
     const context = join(folder, 'context')
     await cp(CONTEXT, context, { recursive: true })
-    await run('npm', ['pack', '--ignore-scripts', '--pack-destination', context], { cwd: root })
+    const { tarball } = await packed()
+    await cp(tarball, join(context, basename(tarball)))
     const [built, started] = await Promise.all([buildImage(context, folder, node), engine('postgres')])
     image = built
     postgres = started

@@ -13,8 +13,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { packageCheckers } from '../support/client-sets.ts'
 import { describeWith, programs } from '../support/engine.ts'
 import { orSkip } from '../support/foreign-clients.ts'
-import { requireFreshBuild } from '../support/fresh-build.ts'
 import { otherNode } from '../support/kernel/other-node.ts'
+import { packed } from '../support/packed.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const run = promisify(execFile)
@@ -37,14 +37,8 @@ let unpackedSize = 0
 let entries: string[] = []
 
 beforeAll(async () => {
-  requireFreshBuild()
-  const packed = await run('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', folder], {
-    cwd: root,
-    env,
-    timeout: TIMEOUT,
-  })
-  const [made] = JSON.parse(packed.stdout) as [{ filename: string; unpackedSize: number }]
-  tarball = join(folder, made.filename)
+  const made = await packed()
+  tarball = made.tarball
   unpackedSize = made.unpackedSize
   writeFileSync(join(folder, 'package.json'), '{"private":true,"type":"module"}')
   await npm('install', '--no-audit', '--no-fund', '--prefer-offline', tarball)

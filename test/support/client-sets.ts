@@ -4,8 +4,8 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { arch, homedir, platform } from 'node:os'
-import { join } from 'node:path'
-import { goClients, goModule, goProgram, goTests, javaClients, nodeClients, pythonClients, rustClients } from './foreign-clients.ts'
+import { dirname, join } from 'node:path'
+import { goClients, goModule, goTests, javaClients, nodeClients, pythonClients, rustClients } from './foreign-clients.ts'
 
 function source(path: string): string {
   return readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
@@ -59,7 +59,7 @@ export function installedConsul(): string | undefined {
 
 // Kubernetes.
 
-/** client-go, controller-runtime and kubectl: test/face/kubernetes/clients.go. */
+/** client-go, controller-runtime and kubectl: test/face/kubernetes/clients.go. Beside it Helm, most of which is the same code, and kubeconform. */
 export const kubernetesProgram = () =>
   goClients(
     source('face/kubernetes/clients.go'),
@@ -68,6 +68,8 @@ export const kubernetesProgram = () =>
     'sigs.k8s.io/controller-runtime@v0.25.2',
     'k8s.io/component-base@v0.37.2',
     'k8s.io/api@v0.37.2',
+    'helm.sh/helm/v3/cmd/helm@v3.22.0',
+    'github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0',
   )
 export const kubernetesPython = () => pythonClients('kubernetes==37.0.2')
 export const kubernetesRust = () => {
@@ -76,8 +78,9 @@ export const kubernetesRust = () => {
 }
 /** Only for the schemas of Kubernetes in it. */
 export const kubernetesSchemas = () => pythonClients('kubernetes-validate==1.37.0')
-export const kubeconform = () => goProgram('github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0')
-export const helm = () => goProgram('helm.sh/helm/v3/cmd/helm@v3.22.0')
+const besideKubernetesProgram = async (name: string) => join(dirname(await kubernetesProgram()), name)
+export const helm = () => besideKubernetesProgram('helm')
+export const kubeconform = () => besideKubernetesProgram('kubeconform')
 /** Has the definitions of its resources, such as ServiceMonitor. */
 export const prometheusOperator = () => goModule('github.com/prometheus-operator/prometheus-operator@v0.85.0')
 
