@@ -16,8 +16,15 @@ const PACKAGE = {
   out: 'dist',
   config: 'tsconfig.build.json',
   sources: { src: 'dist' },
-  /** Made by scripts/bundle.mjs, of all of src/. */
-  bundle: { entry: 'dist/cli/leasehold.js', parts: ['dist/cli/bundle/', 'dist/library/'] },
+  /** Made by scripts/bundle.mjs, of all of src/ and of these. */
+  bundle: {
+    entry: 'dist/cli/leasehold.js',
+    parts: ['dist/cli/bundle/', 'dist/library/'],
+    inputs: [
+      ...['package.json', 'package-lock.json', 'ops/docker/Dockerfile', 'ops/docker/package-lock.json'],
+      ...['bundle', 'bundled-packages', 'dashboard', 'sbom'].map(name => `scripts/${name}.mjs`),
+    ],
+  },
 }
 /** The simulator, with its own copy of the package's code, into which it plants mistakes, and the conformance suite of clients. Neither is published. */
 const SIMULATOR = {
@@ -74,10 +81,7 @@ export function isStale(project) {
 function isBundleStale({ bundle, sources }) {
   if (bundle === undefined) return false
   const entry = join(root, bundle.entry)
-  const files = [
-    ...['scripts/bundle.mjs', 'package.json'].map(file => join(root, file)),
-    ...Object.keys(sources).flatMap(folder => filesBelow(join(root, folder))),
-  ]
+  const files = [...bundle.inputs.map(file => join(root, file)), ...Object.keys(sources).flatMap(folder => filesBelow(join(root, folder)))]
   return !existsSync(entry) || files.some(file => statSync(file).mtimeMs > statSync(entry).mtimeMs)
 }
 
@@ -88,7 +92,6 @@ function build(projects) {
     if (!compile(project)) return false
     for (const file of orphans(project)) rmSync(file)
     for (const [source, output] of outputs(project)) if (!/\.tsx?$/.test(source)) copy(source, output)
-    if (project === PACKAGE && !run(process.execPath, [join(root, 'scripts/dashboard.mjs')])) return false
     if (project.bundle !== undefined) {
       if (!run(process.execPath, [join(root, 'scripts/bundle.mjs')])) return false
       // As npm does when it installs the package.

@@ -4,21 +4,24 @@
 // - `dist/cli/leasehold.js` and its parts in `dist/cli/bundle/`: the command line and the server. The packages that only they use are inside, so that users of
 //   the library do not install them. Their licences are in `dist/cli/bundle/LICENSES.txt`.
 // - `dist/library/`: every entry of the package, with common parts, and the files that are started by their address (workers, a child process).
+// - `dist/dashboard/`: the program and the style sheet of the page, by scripts/dashboard.mjs, with the licences of what is in them.
+//
+// Which packages are inside is in the bills of materials (scripts/sbom.mjs).
 //
 // Optional packages, which users install themselves, stay outside.
 
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
+import { licences, PACKAGE, packagesIn } from './bundled-packages.mjs'
+import { bundleDashboard } from './dashboard.mjs'
 import { exportTargets, STARTED, staticImports } from './packed-files.mjs'
+import { writeBills } from './sbom.mjs'
 
 const GUARD = /^(cli\/guard-(process|flags)|guard\/(hook-answer|hook-event|patch-paths|host-process|token-file)|agent\/repository)\.js$/
 /** All modules that `leasehold run` loads for a lease in a file are one part. */
 const CORE = ['cli/program.js', 'cli/command/run.js', 'replica/replica.js', 'store/file/file.js']
-
-/** Which package a module belongs to, by its path. */
-const PACKAGE = /^(.*\/node_modules\/((?:@[^/]+\/)?[^/]+))\//
 
 /** Imports what is not in the bundle. Such a module cannot be in the part whose compiled code is kept (src/cli/compiled-code.ts). */
 const OUTSIDE_IMPORT = /\bimport\((?!['"]\.)/
@@ -26,13 +29,13 @@ const OUTSIDE_IMPORT = /\bimport\((?!['"]\.)/
 /** As the compiler writes `import(name)`. */
 const OPTIONAL_IMPORT = 'import(__rewriteRelativeImportExtension(name))'
 
-/** Bundles `input` into `dist`. `into` is the folder of the parts. Returns the folders of the packages that are inside, by name. */
+/** Bundles `input` into `dist`. `into` is the folder of the parts. Returns the folders of the packages that are inside. */
 async function bundle(dist, input, { into, platform, output }) {
   const inDist = id => relative(dist, id).split(sep).join('/')
   const { optionalDependencies, peerDependencies } = JSON.parse(readFileSync(join(dist, '../package.json'), 'utf8'))
   const optional = Object.keys({ ...optionalDependencies, ...peerDependencies })
   const isOptional = id => optional.some(name => id === name || id.startsWith(`${name}/`))
-  const packages = new Map()
+  const packages = new Set()
   const bundled = await rolldown({
     input,
     platform,
@@ -57,13 +60,7 @@ async function bundle(dist, input, { into, platform, output }) {
           return { code: code.replaceAll('import.meta.url', moved) }
         },
       },
-      {
-        name: 'packages',
-        moduleParsed: ({ id }) => {
-          const [, path, name] = PACKAGE.exec(id) ?? []
-          if (name !== undefined) packages.set(name, path)
-        },
-      },
+      packagesIn(packages),
     ],
   })
   const options = output(inDist)
@@ -101,12 +98,13 @@ async function bundleCommandLine(dist) {
     }),
   })
   writeFileSync(join(dist, 'cli/leasehold.js'), main.replaceAll(/import\('\.\/(.+?)\.js'\)/g, "import('./bundle/$1.cjs')"))
-  writeFileSync(join(dist, 'cli/bundle/LICENSES.txt'), licences(packages))
+  writeFileSync(join(dist, 'cli/bundle/LICENSES.txt'), licences('The command line and the server contain these packages.', packages))
+  return packages
 }
 
 /** The hook: one file, in CommonJS, which Node starts sooner. */
 async function bundleGuard(dist) {
-  await bundle(
+  return bundle(
     dist,
     { 'leasehold-guard': join(dist, 'cli', 'guard-fast.js') },
     {
@@ -143,20 +141,14 @@ async function bundleLibrary(dist) {
       },
     }),
   })
-  if (packages.size > 0)
-    throw new Error(`the library uses ${[...packages.keys()].join(', ')}: make it an optional peer dependency, or do without`)
-}
-
-/** The name, version and licence of each package in the bundle, as the licences require. */
-function licences(packages) {
-  const texts = [...packages].sort().map(([name, path]) => {
-    const { version, license } = JSON.parse(readFileSync(join(path, 'package.json'), 'utf8'))
-    const file = readdirSync(path).find(entry => /^licen[cs]e/i.test(entry))
-    if (file === undefined) throw new Error(`${name} has no licence in ${path}: the bundle must not contain it`)
-    return `${name} ${version} (${license})\n\n${readFileSync(join(path, file), 'utf8').trim()}\n`
-  })
-  return `The command line and the server contain these packages.\n\n${texts.join(`\n${'-'.repeat(80)}\n\n`)}`
+  if (packages.size > 0) throw new Error(`the library uses ${[...packages].join(', ')}: make it an optional peer dependency, or do without`)
 }
 
 const dist = fileURLToPath(new URL('../dist', import.meta.url))
-await Promise.all([bundleCommandLine(dist), bundleGuard(dist), bundleLibrary(dist)])
+const [commandLine, guard, dashboard] = await Promise.all([
+  bundleCommandLine(dist),
+  bundleGuard(dist),
+  bundleDashboard(),
+  bundleLibrary(dist),
+])
+writeBills(join(dist, '..'), { 'dist/cli/bundle': commandLine, 'dist/cli/leasehold-guard.cjs': guard, 'dist/dashboard': dashboard })

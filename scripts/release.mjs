@@ -2,8 +2,9 @@
 //
 // 1. The version must be higher than the present one, the work tree clean, and CHANGELOG.md must say something under Unreleased.
 // 2. Writes the version to package.json, package-lock.json, the chart, the manifests and the Python client, and the heading of the release to CHANGELOG.md.
-// 3. Records the log of the release (test/support/released), which every later version must read, and packs it.
-// 4. With --publish: commits and tags. The push of the tag starts the workflow that runs the tests and publishes with provenance
+// 3. Refuses an image whose base has no digest. Whether a registry has that digest shows when the workflow of the tag builds the image.
+// 4. Records the log of the release (test/support/released), which every later version must read, and packs it.
+// 5. With --publish: commits and tags. The push of the tag starts the workflow that runs the tests and publishes with provenance
 //    (`npm publish --provenance`): a laptop cannot prove where a package was built.
 //
 // Without --publish every file is put back as it was.
@@ -12,6 +13,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { imageBase } from './sbom.mjs'
 
 const root = process.env.LEASEHOLD_RELEASE_ROOT ?? fileURLToPath(new URL('..', import.meta.url))
 const SEMVER = /^(\d+)\.(\d+)\.(\d+)$/
@@ -59,6 +61,7 @@ function release(argv) {
   const present = JSON.parse(before[0]).version
   const texts = releaseTexts({ version, date, packageText: before[0], lockText: before[1], changelog: before[2] })
   if (publish && run('git', ['status', '--porcelain']) !== '') throw new Error('the work tree is not clean: commit or remove what is there')
+  const base = imageBase(readFileSync(join(root, 'ops/docker/Dockerfile'), 'utf8'))
   const log = join(root, 'test/support/released', `${version}.json`)
   const hadLog = existsSync(log)
   let kept = false
@@ -67,7 +70,8 @@ function release(argv) {
     for (const [i, text] of after.entries()) writeFileSync(paths[i], text)
     if (!hadLog) run('npx', ['vitest', 'run', 'test/kernel/released-logs.test.ts'], { LEASEHOLD_RECORD: version })
     const [packed] = JSON.parse(run('npm', ['pack', '--json', '--ignore-scripts', ...(publish ? [] : ['--dry-run'])]))
-    console.log(`leasehold ${version}, ${packed.files.length} files, ${Math.round(packed.size / 1_024)} KiB packed\n\n${texts.notes}\n`)
+    console.log(`leasehold ${version}, ${packed.files.length} files, ${Math.round(packed.size / 1_024)} KiB packed`)
+    console.log(`image on ${base.name}:${base.tag}, sha256:${base.digest}\n\n${texts.notes}\n`)
     kept = publish
     if (!publish) return console.log('Nothing was changed. To make the release: npm run release -- VERSION --publish')
     run('git', ['add', '--all'])

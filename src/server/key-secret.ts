@@ -8,6 +8,11 @@ const PREFIX = 'lh_'
 /** Matches a secret anywhere in a text. */
 export const SECRET_PATTERN = /lh_[A-Za-z0-9_-]{43}/g
 
+/** True for a text that is a secret and nothing else. */
+export function isSecret(text: string): boolean {
+  return /^lh_[A-Za-z0-9_-]{43}$/.test(text)
+}
+
 /** A new secret of 256 random bits. */
 export function newSecret(clock: Clock): string {
   const bytes = Buffer.alloc(WORDS * 8)

@@ -50,6 +50,11 @@ test('the version of the chart is that of the package', () => {
   expect(chart.match(/^(?:version|appVersion): (.*)$/gm)).toEqual([`version: ${version}`, `appVersion: ${version}`])
 })
 
+test('the workflow of a release builds the image, from the package that it publishes', () => {
+  const workflow = readFileSync(join(root, '.github/workflows/release.yml'), 'utf8')
+  expect(workflow).toMatch(/npm pack --pack-destination ops\/docker && docker build [\s\S]*npm publish/)
+})
+
 test('CI runs the suite on the versions of Node that are supported', () => {
   const workflow = readFileSync(join(root, '.github/workflows/ci.yml'), 'utf8')
   expect(workflow).toContain('node: [20, 22, 24]')

@@ -1,18 +1,20 @@
 /** The image and the compose file of ops/docker: built without a container engine, started as its user, and three servers on one Postgres as the compose file says. */
 import { execFile } from 'node:child_process'
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { cp } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { isSecret } from '../../src/server/key-secret.ts'
 import { Place, type Running } from '../support/cli.ts'
 import { hadolint, yamlParser } from '../support/client-sets.ts'
 import { describeEngine, type Engine, engine } from '../support/engine.ts'
 import { orSkip } from '../support/foreign-clients.ts'
 import { buildImage, type Image, inImage, instructions, nodeOf } from '../support/image.ts'
 import { otherNode } from '../support/kernel/other-node.ts'
+import { packed } from '../support/packed.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const CONTEXT = join(root, 'ops/docker')
@@ -33,6 +35,12 @@ interface Service {
   readonly security_opt?: readonly string[]
 }
 
+interface Lockfile {
+  readonly packages: Readonly<
+    Record<string, { readonly version: string; readonly integrity: string; readonly resolved?: string; readonly dependencies?: object }>
+  >
+}
+
 async function compose(context: { skip(why: string): never }): Promise<Readonly<Record<string, Service>>> {
   const yaml = (await orSkip('compose.yaml', yamlParser(), context))('yaml') as {
     parse(text: string, options: object): unknown
@@ -49,6 +57,20 @@ test('hadolint finds nothing wrong with the Dockerfile', async context => {
     stdout: expect.stringContaining('DL3002'),
   })
   rmSync(broken, { recursive: true })
+})
+
+test('the drivers of the image are those that the tests use, to the last package and hash', () => {
+  const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as Lockfile
+  const image = JSON.parse(readFileSync(join(CONTEXT, 'package-lock.json'), 'utf8')) as Lockfile
+  const { '': self, ...locked } = image.packages
+  expect(JSON.parse(readFileSync(join(CONTEXT, 'package.json'), 'utf8'))).toMatchObject({ dependencies: self!.dependencies! })
+  expect(Object.keys(self!.dependencies!)).toEqual(['pg', 'redis'])
+  for (const [path, { version, integrity, resolved }] of Object.entries(locked))
+    expect({ version, integrity, resolved }, path).toEqual({
+      version: packages[path]!.version,
+      integrity: packages[path]!.integrity,
+      resolved: undefined,
+    })
 })
 
 test('the image does not run as root, and its health check does not fail for a store that is down', () => {
@@ -91,7 +113,8 @@ describeEngine('postgres', 'the image', () => {
     chmodSync(dirname(dirname(dirname(dirname(node)))), 0o755)
     const context = join(folder, 'context')
     await cp(CONTEXT, context, { recursive: true })
-    await run('npm', ['pack', '--ignore-scripts', '--pack-destination', context], { cwd: root })
+    const { tarball } = await packed()
+    await cp(tarball, join(context, basename(tarball)))
     const [built, started] = await Promise.all([buildImage(context, folder, node), engine('postgres')])
     image = built
     postgres = started
@@ -118,6 +141,36 @@ describeEngine('postgres', 'the image', () => {
     const as = [`--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', '--no-new-privs', '--bounding-set=-all']
     return here.spawn('setpriv', [...as, 'env', '-i', ...settings, ...words], { cwd: '/' })
   }
+
+  test('its bill of materials lists every package in it and no other, besides those inside the bundles', async context => {
+    const { root: place } = built(context)
+    const opt = join(place, 'opt/leasehold')
+    const { components } = JSON.parse(readFileSync(join(opt, 'sbom.cdx.json'), 'utf8')) as {
+      components: readonly {
+        readonly group?: string
+        readonly name: string
+        readonly version: string
+        readonly purl: string
+        readonly properties?: object
+      }[]
+    }
+    const isFile = (path: string) => /^node_modules\/(?:(?:@[\w-]+\/)?[\w.-]+\/(?:node_modules\/)?)+package\.json$/.test(path)
+    const installed = readdirSync(opt, { recursive: true, encoding: 'utf8' }).filter(
+      path => isFile(path) && /node_modules\/(?:@[\w-]+\/)?[\w.-]+\/package\.json$/.test(path),
+    )
+    const present = installed.map(path => {
+      const { name, version } = JSON.parse(readFileSync(join(opt, path), 'utf8')) as { name: string; version: string }
+      return `${name}@${version}`
+    })
+    const listed = components.filter(({ purl, properties }) => purl.startsWith('pkg:npm/') && properties === undefined)
+    expect(present.sort()).toEqual(
+      listed.map(({ group, name, version }) => `${group === undefined ? '' : `${group}/`}${name}@${version}`).sort(),
+    )
+    expect(present).toEqual(expect.arrayContaining([expect.stringMatching(/^leasehold@/), expect.stringMatching(/^@redis\/client@/)]))
+    const [, base] = instructions(dockerfile).find(([name]) => name === 'FROM')!
+    const [, digest] = /@sha256:(\w+)/.exec(base)!
+    expect(components.filter(({ purl }) => purl.startsWith('pkg:oci/'))).toMatchObject([{ hashes: [{ alg: 'SHA-256', content: digest }] }])
+  })
 
   test('its entry point serves its store as its user, its health check passes, and fails when the server is gone', async context => {
     const image = built(context)
@@ -146,8 +199,11 @@ describeEngine('postgres', 'the image', () => {
     const { entrypoint, command, ...job } = services['admin-key']!
     const createKey = () => start(here, image, [...entrypoint!, ...command], inCompose({ command, ...job })).finished
     const created = await createKey()
-    expect(created.code).toBe(0)
-    expect((await createKey()).stdout).toBe('') // once
+    const secret = readFileSync(join(image.root, 'var/lib/leasehold/admin-key'), 'utf8').trim()
+    expect(isSecret(secret)).toBe(true)
+    expect(created).toMatchObject({ code: 0, stdout: '', stderr: expect.stringContaining('created key 1 (admin)') })
+    expect(created.stderr).not.toContain(secret) // the log of the container
+    expect(await createKey()).toMatchObject({ code: 0, stdout: '', stderr: '' }) // once
     const servers = ['leasehold-1', 'leasehold-2', 'leasehold-3'].map(name => {
       const words = services[name]!.command.map(word =>
         word === '0.0.0.0:7420' ? '0.0.0.0:0' : word === '0.0.0.0:7421' ? '127.0.0.1:0' : word,
@@ -157,7 +213,7 @@ describeEngine('postgres', 'the image', () => {
     const ports = await Promise.all(servers.map(async server => (await server.printed(/http:\/\/127\.0\.0\.1:(\d+)\/\n/))[1]!))
     const probes = await Promise.all(servers.map(async server => (await server.printed(/probes: (http:\/\/[\d.:]+)/))[1]!))
     expect(await Promise.all(probes.map(async url => (await fetch(`${url}/readyz`)).status))).toEqual([200, 200, 200])
-    const env = { LEASEHOLD_API_KEY: created.stdout.trim() }
+    const env = { LEASEHOLD_API_KEY: secret }
     const at = (i: number) => `leasehold://127.0.0.1:${ports[i]}`
     const all = `leasehold://${ports.map(port => `127.0.0.1:${port}`).join(',')}`
     const holder = here.start(

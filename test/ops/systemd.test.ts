@@ -10,7 +10,8 @@ import { eventually, Place, program } from '../support/cli.ts'
 import { describeWith, programs } from '../support/engine.ts'
 
 const UNITS = fileURLToPath(new URL('../../ops/systemd', import.meta.url))
-const INSTALLED = '/usr/bin/leasehold'
+/** systemd looks for it in /usr/local/bin and /usr/bin. test/project/tarball.test.ts installs it there. */
+const COMMAND = /^ExecStart=leasehold /gm
 const run = promisify(execFile)
 const ANALYZE = 'systemd-analyze'
 /** From 0 (sandboxed) to 10 (not at all), as `systemd-analyze security` says it, times ten. */
@@ -38,7 +39,7 @@ describeWith([programs['systemd-analyze']], 'systemd', () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-units-'))
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
   for (const unit of readdirSync(UNITS))
-    writeFileSync(join(folder, unit), readFileSync(join(UNITS, unit), 'utf8').replaceAll(INSTALLED, program))
+    writeFileSync(join(folder, unit), readFileSync(join(UNITS, unit), 'utf8').replace(COMMAND, `ExecStart=${program} `))
   const env = { ...process.env, SYSTEMD_UNIT_PATH: `${folder}:` } // and the places of the system
   const verify = (...units: readonly string[]) => run(ANALYZE, ['verify', '--man=no', ...units], { env })
 

@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { lessorSuite } from '../../src/testing/lessor-suite.ts'
 import { storeSuite } from '../../src/testing/store-suite.ts'
-import { requireFreshBuild } from '../support/fresh-build.ts'
+import { packed } from '../support/packed.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const run = promisify(execFile)
@@ -15,17 +15,15 @@ const run = promisify(execFile)
 /** An empty project with `leasehold` installed from its tarball. Nothing is fetched: it has no dependency that the example needs. */
 async function installed(): Promise<Disposable & { readonly path: string }> {
   const path = mkdtempSync(join(tmpdir(), 'leasehold-installed-'))
-  const { stdout } = await run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', path], { cwd: root })
-  const [{ filename }] = JSON.parse(stdout) as [{ filename: string }]
+  const { tarball } = await packed()
   writeFileSync(join(path, 'package.json'), JSON.stringify({ name: 'project', private: true }))
   const modules = join(path, 'node_modules')
   mkdirSync(join(modules, 'leasehold'), { recursive: true })
-  await run('tar', ['-xzf', join(path, filename), '-C', join(modules, 'leasehold'), '--strip-components=1'])
+  await run('tar', ['-xzf', tarball, '-C', join(modules, 'leasehold'), '--strip-components=1'])
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
 }
 
 test('the example store passes the published suites from outside the package', async () => {
-  requireFreshBuild()
   using project = await installed()
   cpSync(join(root, 'examples/directory-store'), join(project.path, 'directory-store'), { recursive: true })
   const args = ['--test', '--test-reporter=tap', join(project.path, 'directory-store/directory-store.test.mjs')]

@@ -1,10 +1,8 @@
 /** What the npm package contains, exports and depends on. */
-import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
-import { requireFreshBuild } from '../support/fresh-build.ts'
+import { packed } from '../support/packed.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
@@ -35,12 +33,10 @@ const lock = (JSON.parse(readFileSync(`${root}/package-lock.json`, 'utf8')) as {
 const runtime = Object.entries(lock).filter(([path, { dev, peer }]) => path !== '' && !dev && !peer)
 
 test('the package contains the build and the documents: no tests, no sources, no scripts', { timeout: 900_000 }, async () => {
-  requireFreshBuild()
-  const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
-  const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
-  const paths = files.map(file => file.path)
+  const { files: paths } = await packed()
+  expect(paths).toEqual(expect.arrayContaining(['dist/sbom.cdx.json', 'dist/image.cdx.json', 'ops/docker/package-lock.json']))
   const allowed =
-    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/([a-z]+\/)?([a-z-]+|README)\.md|docs\/images\/[a-z-]+\.(png|svg)|docs\/reference\/leasehold\.1|examples\/[a-z/-]+\.(mjs|md|json)|ops\/[a-zA-Z/@._-]+\.(yml|yaml|json|service|timer|tpl|txt)|ops\/docker\/(Dockerfile|\.dockerignore)|dist\/cli\/bundle\/LICENSES\.txt|dist\/cli\/(bundle\/[\w-]+|leasehold-guard)\.cjs|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
+    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/([a-z]+\/)?([a-z-]+|README)\.md|docs\/images\/[a-z-]+\.(png|svg)|docs\/reference\/leasehold\.1|examples\/[a-z/-]+\.(mjs|md|json)|ops\/[a-zA-Z/@._-]+\.(yml|yaml|json|service|timer|tpl|txt)|ops\/docker\/(Dockerfile|\.dockerignore)|dist\/(cli\/bundle|dashboard)\/LICENSES\.txt|dist\/cli\/(bundle\/[a-z0-9-]+|leasehold-guard)\.cjs|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
   expect(paths.filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
   expect(paths).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'SECURITY.md']))
   // The parts of the server and the command line are in its bundle, and nothing else loads them.

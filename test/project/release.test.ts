@@ -8,7 +8,7 @@ import { afterAll, expect, test } from 'vitest'
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const copy = mkdtempSync(join(tmpdir(), 'leasehold-release-'))
-const FILES = ['package.json', 'package-lock.json', 'CHANGELOG.md', 'README.md']
+const FILES = ['package.json', 'package-lock.json', 'CHANGELOG.md', 'README.md', 'ops/docker/Dockerfile']
 
 afterAll(() => rmSync(copy, { recursive: true, force: true }))
 
@@ -45,14 +45,21 @@ test.each([
   expect(() => releaseTexts({ ...given, ...change })).toThrow(message)
 })
 
+const dryRun = () =>
+  execFileSync(process.execPath, [join(root, 'scripts/release.mjs'), '99.0.0'], {
+    ...{ encoding: 'utf8', stdio: 'pipe' },
+    env: { ...process.env, LEASEHOLD_RELEASE_ROOT: copy },
+  })
+
 test('a dry run packs the release and puts everything back as it was', () => {
   for (const file of FILES) cpSync(join(root, file), join(copy, file))
   mkdirSync(join(copy, 'test/support/released'), { recursive: true })
   writeFileSync(join(copy, 'test/support/released/99.0.0.json'), '{}')
-  const output = execFileSync(process.execPath, [join(root, 'scripts/release.mjs'), '99.0.0'], {
-    ...{ encoding: 'utf8', stdio: 'pipe' },
-    env: { ...process.env, LEASEHOLD_RELEASE_ROOT: copy },
-  })
+  const digest = /@sha256:\w+/.exec(readFileSync(join(copy, 'ops/docker/Dockerfile'), 'utf8'))![0]
+  const output = dryRun()
   expect(output).toMatch(/leasehold 99\.0\.0, \d+ files[\s\S]*### Added[\s\S]*Nothing was changed/)
+  expect(output).toContain(digest.slice(1))
   for (const file of FILES) expect(readFileSync(join(copy, file), 'utf8')).toBe(readFileSync(join(root, file), 'utf8'))
+  writeFileSync(join(copy, 'ops/docker/Dockerfile'), 'FROM node:24 AS base\n')
+  expect(dryRun).toThrow(/no base with a digest: FROM node:24 AS base/)
 })

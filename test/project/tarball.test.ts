@@ -3,7 +3,7 @@
  * nothing but SQLite is installed with it.
  */
 import { execFile } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -11,9 +11,10 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { packageCheckers } from '../support/client-sets.ts'
+import { describeWith, programs } from '../support/engine.ts'
 import { orSkip } from '../support/foreign-clients.ts'
-import { requireFreshBuild } from '../support/fresh-build.ts'
 import { otherNode } from '../support/kernel/other-node.ts'
+import { packed } from '../support/packed.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const run = promisify(execFile)
@@ -36,14 +37,8 @@ let unpackedSize = 0
 let entries: string[] = []
 
 beforeAll(async () => {
-  requireFreshBuild()
-  const packed = await run('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', folder], {
-    cwd: root,
-    env,
-    timeout: TIMEOUT,
-  })
-  const [made] = JSON.parse(packed.stdout) as [{ filename: string; unpackedSize: number }]
-  tarball = join(folder, made.filename)
+  const made = await packed()
+  tarball = made.tarball
   unpackedSize = made.unpackedSize
   writeFileSync(join(folder, 'package.json'), '{"private":true,"type":"module"}')
   await npm('install', '--no-audit', '--no-fund', '--prefer-offline', tarball)
@@ -145,6 +140,30 @@ test('commands, workers and the page need no file that was left out', () => {
   expect(loadable.filter(path => /^(server|face|mcp|guard|demo)\//.test(path))).toEqual([])
   for (const path of ['library/connect/heartbeat-worker.js', 'library/cli/certify/writer.js', 'dashboard/page.js'])
     expect(existsSync(join(installed, 'dist', path)), path).toBe(true)
+})
+
+describeWith([programs['systemd-analyze']], 'the steps of docs/deploy.md', () => {
+  test('install the program and the units of the tarball where systemd finds them', async () => {
+    const machine = join(folder, 'machine')
+    mkdirSync(join(machine, 'etc/systemd/system'), { recursive: true })
+    cpSync('/usr/lib/systemd/system', join(machine, 'usr/lib/systemd/system'), { recursive: true, verbatimSymlinks: true })
+    mkdirSync(join(machine, 'bin'))
+    cpSync('/bin/kill', join(machine, 'bin/kill'))
+    const page = readFileSync(join(root, 'docs/deploy.md'), 'utf8')
+    const steps = [...page.matchAll(/^(?:npm install --global|cp) .*$/gm)].map(([step]) => step)
+    expect(steps).toHaveLength(2)
+    for (const step of steps) {
+      const moved = step.replace(/\.\/leasehold-[\d.]+\.tgz/, tarball).replace(/(?<= )\/(usr|etc)\//g, path => machine + path)
+      await run('/bin/sh', ['-ec', moved], { cwd: folder, env: { ...env, npm_config_prefer_offline: 'true' }, timeout: TIMEOUT })
+    }
+    const units = ['leasehold.service', 'leasehold-run@nightly.service', 'leasehold-run@nightly.timer']
+    const verify = () => run('systemd-analyze', [`--root=${machine}`, 'verify', '--man=no', ...units], { env })
+    expect(await verify()).toEqual({ stdout: '', stderr: '' })
+    rmSync(join(machine, 'usr/local/bin/leasehold'))
+    await expect(verify()).rejects.toMatchObject({
+      stderr: expect.stringContaining('leasehold.service: Command leasehold is not executable'),
+    })
+  })
 })
 
 describe('strict TypeScript, without skipLibCheck', () => {

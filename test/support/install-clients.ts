@@ -8,10 +8,10 @@ import { otherNode } from './kernel/other-node.ts'
 
 /** The tools of the Python client's own checks. */
 const { environments: pythonTools } = await import(new URL('../../scripts/python.mjs', import.meta.url).href)
-const { installedConsul: _, kubernetesProgram, kubernetesRust, ...others } = sets
+const { installedConsul: _, helm: _helm, kubeconform: _kubeconform, kubernetesProgram, kubernetesRust, ...others } = sets
 /** Installations that take longest to compile come first, and those that are only downloaded beside them. */
 const installations = {
-  kubernetesProgram,
+  kubernetesProgram, // with Helm and kubeconform
   pythonTools: () => pythonTools(),
   ...others,
   node22: () => otherNode(22),

@@ -14,6 +14,7 @@ import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
 import { type BoundFlags, boundsOf, expiryOf, limitsIn } from '../key-fields.ts'
 import { importKeys } from '../key-import.ts'
 import { collect } from '../option-values.ts'
+import { secretIn } from '../secret-file.ts'
 import { change } from './operate.ts'
 
 const HELP = `
@@ -40,6 +41,7 @@ interface CreateOptions extends BoundFlags {
   readonly group?: string
   readonly limits?: readonly string[]
   readonly expires?: string
+  readonly secretFile?: string
 }
 
 export function key(program: Command): void {
@@ -61,6 +63,7 @@ export function key(program: Command): void {
     .option('--group <group>', 'put the key into a group of keys, which share the limits of the group')
     .option('--limits <limits>', 'for example leases=100,waiters=10 (see below); may be repeated', collect)
     .option('--expires <time>', 'a duration from now, for example 90d, or a time; the wall clocks of the servers decide')
+    .option('--secret-file <file>', 'take the secret from this file, or write a new one to it if it does not exist; it is not printed')
     .addHelpText(
       'after',
       `\nVerbs: ${VERBS.join(' ')}. Without a prefix, a scope covers everything.\n${HELP}\n\nLimits (what is left out is not limited):\n${LIMITS_HELP}`,
@@ -75,13 +78,16 @@ export function key(program: Command): void {
         const { out, clock, read } = invocation
         const expiry = expiryOf(options, clock)
         const { value: before } = await read({ kind: 'keys' })
-        const secret = newSecret(clock)
+        const { secretFile } = options
+        const secret = secretFile === undefined ? newSecret(clock) : secretIn(secretFile, clock)
         const more = { ...bounds, ...limited, ...expiry }
         const { id, revision } = await change(invocation, { kind: 'key', name, hash: hashSecret(secret), allow: scopes, ...more })
-        if (out.json) await out.data({ id, name, secret, allow: scopes, ...shownExpiry(more), revision })
-        else await out.text(secret)
+        const shown = secretFile === undefined ? { secret } : { secretFile }
+        if (out.json) await out.data({ id, name, ...shown, allow: scopes, ...shownExpiry(more), revision })
+        else if (secretFile === undefined) await out.text(secret)
+        const where = secretFile === undefined ? 'Its secret is shown only now.' : `Its secret is in ${secretFile}.`
         out.note(
-          `created key ${id} (${name}). It allows ${scopesInWords(scopes)}.${boundsInWords(more)} Its secret is shown only now. Clients pass it in LEASEHOLD_API_KEY.`,
+          `created key ${id} (${name}). It allows ${scopesInWords(scopes)}.${boundsInWords(more)} ${where} Clients pass it in LEASEHOLD_API_KEY.`,
           { id },
         )
         if (before.length === 0) out.note('this is the first key: from now on, servers require a key from every client.')

@@ -1,5 +1,5 @@
 /** `leasehold key`. */
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { Place } from '../../support/cli.ts'
 import { servePool, storeToServe } from '../../support/served-pool.ts'
@@ -24,6 +24,40 @@ test('a key is shown once, the log has only its hash, and it can be revoked by i
   expect((await here.answer(['key', 'create', '--name', 'x', '--allow', 'fly:jobs/'])).code).toBe(64)
   expect(await here.json('key', 'revoke', 'ci')).toMatchObject([{ revoked: 1, name: 'ci' }])
   expect((await here.answer(['key', 'revoke', 'ci'])).code).toBe(1)
+})
+
+test('the secret of a key is written to a file for its user alone, or taken from one, and is never printed', async () => {
+  await using here = new Place()
+  const create = (name: string, file: string, ...more: string[]) =>
+    here.run(['key', 'create', '--name', name, '--allow', 'admin', '--secret-file', here.file(file), ...more])
+  const made = await create('admin', 'made')
+  const secret = readFileSync(here.file('made'), 'utf8')
+  expect(secret).toMatch(/^lh_[\w-]{43}\n$/)
+  expect(statSync(here.file('made')).mode & 0o777).toBe(0o600)
+  expect(made).toMatchObject({ code: 0, stdout: '', stderr: expect.stringContaining(`Its secret is in ${here.file('made')}.`) })
+  // Kubernetes mounts the field of a Secret as a link to a file that others may read.
+  const given = `lh_${'k'.repeat(43)}`
+  writeFileSync(here.file('mounted'), given, { mode: 0o644 })
+  symlinkSync(here.file('mounted'), here.file('link'))
+  const taken = await create('second', 'link', '--json')
+  expect(JSON.parse(taken.stdout)).toMatchObject({ id: 2, name: 'second', secretFile: here.file('link') })
+  expect([made, taken].map(({ stdout, stderr }) => /lh_/.test(stdout + stderr))).toEqual([false, false])
+  const server = here.start(['serve', '--listen', '127.0.0.1:0'])
+  const [, url] = await server.printed(/http:\/\/([\d.:]+)\//)
+  const statusWith = async (key: string) => (await fetch(`http://${url}/v1/keys`, { headers: { authorization: `Bearer ${key}` } })).status
+  expect(await Promise.all([secret.trim(), given, `lh_${'x'.repeat(43)}`].map(statusWith))).toEqual([200, 200, 401])
+})
+
+test('a file without a secret creates no key, and the message does not show what it has', async () => {
+  await using here = new Place()
+  const create = (file: string) => here.run(['key', 'create', '--name', 'admin', '--allow', 'admin', '--secret-file', file])
+  writeFileSync(here.file('short'), 'lh_hunter2')
+  const refused = await create(here.file('short'))
+  expect(refused).toMatchObject({ code: 64, stdout: '', stderr: expect.stringContaining('has no secret of a key') })
+  expect(refused.stderr).not.toContain('hunter2')
+  expect(await create(here.file('missing/file'))).toMatchObject({ code: 64, stderr: expect.stringContaining('its folder does not exist') })
+  expect(await create(here.path)).toMatchObject({ code: 64, stderr: expect.stringContaining('cannot be used: EISDIR') })
+  expect(await here.json('key', 'ls')).toEqual([])
 })
 
 test('the key for people on call has three rights over everything, and the command says so', async () => {

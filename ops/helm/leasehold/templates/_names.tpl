@@ -14,6 +14,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
+{{- define "leasehold.adminSecret" -}}
+{{- .Values.adminKey.existingSecret | default (printf "%s-admin-key" (include "leasehold.name" .)) -}}
+{{- end }}
+
 {{- define "leasehold.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
