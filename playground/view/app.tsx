@@ -38,6 +38,7 @@ export function App() {
   const [, setFrame] = useState(0)
   const [copied, setCopied] = useState('')
   const stage = useRef<HTMLDivElement>(null)
+  const scenes = useRef<HTMLElement>(null)
   const [width, setWidth] = useState(1_000)
   const { player, scene } = run
   const { world } = player
@@ -73,6 +74,13 @@ export function App() {
     observer.observe(stage.current!)
     return () => observer.disconnect()
   }, [])
+
+  // On a narrow screen the scenes are in a row that scrolls.
+  useEffect(() => {
+    const row = scenes.current!
+    const chosen = row.querySelector<HTMLElement>('[aria-current]')
+    if (chosen !== null) row.scrollLeft = chosen.offsetLeft - row.offsetLeft - 40
+  }, [scene])
 
   // The world advances with the frames of the browser, and not at all while the tab is hidden.
   useEffect(() => {
@@ -171,7 +179,7 @@ export function App() {
           The package itself runs in this page, on a virtual clock and a virtual network. <a href="../playground.html">About this page</a>
         </p>
       </header>
-      <nav aria-label="Scenes">
+      <nav aria-label="Scenes" ref={scenes}>
         {SCENES.map(item => (
           <button type="button" key={item.name} aria-current={item === scene ? 'true' : undefined} onClick={() => choose(item)}>
             {item.title}
@@ -301,8 +309,8 @@ function Explanation({ run: { player }, pointed }: { readonly run: Run; readonly
 
 /** The last things that happened, as text. */
 function Recent({ run: { player } }: { readonly run: Run }) {
-  const { history, now } = player.world
-  const marks = history.marks.filter(({ kind, side }) => kind !== 'accepted' && !(kind === 'violation' && side === 'lease' && now < 0))
+  const { history } = player.world
+  const marks = history.marks.filter(({ kind }) => kind !== 'accepted')
   const lines = [...history.notes.slice(-10), ...marks.slice(-10)].sort((a, b) => b.at - a.at).slice(0, 8)
   return (
     <section class="recent" aria-label="What happened">

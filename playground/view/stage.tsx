@@ -242,7 +242,7 @@ function BarBox({
 
 /** A text that fits into so many pixels. */
 function shorten(text: string, room: number): string {
-  const most = Math.floor(room / 6.1)
+  const most = Math.floor(room / 6.8)
   return text.length <= most ? text : most < 4 ? '' : `${text.slice(0, most - 1)}…`
 }
 

@@ -1,0 +1,44 @@
+/** Plays worlds of the playground under the eyes of the simulator's referee. */
+import { Player } from '../../playground/player.ts'
+import type { Act, Settings } from '../../playground/settings.ts'
+import type { PlaygroundWorld } from '../../playground/world.ts'
+import { Referee } from '../../sim/referee.ts'
+
+export interface Judged {
+  readonly world: PlaygroundWorld
+  /** What the referee found about the lease; the plain lock is none of its business. */
+  readonly violations: readonly string[]
+  readonly commands: number
+}
+
+/** Plays until `length`, and returns what the referee says. */
+export async function judged(settings: Partial<Settings>, acts: readonly Act[], length: number): Promise<Judged> {
+  const violations: string[] = []
+  const { referee, player } = watched(settings, acts, violations)
+  await player.run(length)
+  referee.checkWhole()
+  return { world: player.world, violations, commands: referee.commands }
+}
+
+function watched(
+  settings: Partial<Settings>,
+  acts: readonly Act[],
+  violations: string[],
+): { readonly referee: Referee; readonly player: Player } {
+  const judge: { referee?: Referee } = {}
+  const player = new Player(settings, acts, {
+    appended: (position, bytes, sentAt) => judge.referee!.observe(position, bytes, sentAt),
+    lost: records => judge.referee!.lose(records),
+    uses: belief => judge.referee!.beliefs.begins(belief),
+    watches: belief => judge.referee!.beliefs.watch(belief),
+    gives: lease => judge.referee!.givenUp.add(lease),
+  })
+  const { timeline } = player.world
+  const { onViolation } = timeline
+  timeline.onViolation = (invariant, message) => {
+    violations.push(`${invariant}: ${message}`)
+    onViolation(invariant, message)
+  }
+  judge.referee = new Referee(timeline)
+  return { referee: judge.referee, player }
+}
