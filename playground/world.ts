@@ -222,9 +222,9 @@ export class PlaygroundWorld {
     for (const wake of [...this.shared.parked]) wake()
   }
 
-  #show({ type, holder, resource, token = 0 }: Event): void {
+  #show({ type, holder, resource, token = 0, cause = '' }: Event): void {
     if (!SHOWN.has(type)) return
-    const text = [type, resource, holder, token > 0 ? `token ${token}` : ''].filter(Boolean).join(' · ')
+    const text = [type, resource, holder, token > 0 ? `token ${token}` : '', cause].filter(Boolean).join(' · ')
     this.history.mark({ lane: LOG, side: 'lease', kind: 'event', at: this.now, token, text })
     this.timeline.note(`${this.now} ${text}`)
   }

@@ -138,9 +138,14 @@ export function App() {
   }
 
   const copy = async () => {
-    if (world.now > MAX_LINKED) return setCopied('A link holds the first ten minutes of a run.')
+    setRunning(false)
+    if (world.now > MAX_LINKED - 1) return setCopied('A link holds the first ten minutes of a run.')
     const changed = run.isChanged ? { settings: player.settings, acts: player.acts } : undefined
-    history.replaceState(null, '', `#${writeLink({ scene, at: world.now, ...(changed !== undefined && { changed }) })}`)
+    // A link holds whole milliseconds.
+    const at = Math.ceil(world.now)
+    await player.run(at)
+    redraw()
+    history.replaceState(null, '', `#${writeLink({ scene, at, ...(changed !== undefined && { changed }) })}`)
     try {
       await navigator.clipboard.writeText(location.href)
       setCopied('The link is copied.')

@@ -65,8 +65,8 @@ async function explainLane(world: PlaygroundWorld, name: string): Promise<readon
   const process = world.processes.find(process => process.name === name)
   if (process === undefined) return []
   const { machine } = process
-  const rate = ((machine.rate - 1) * 100).toFixed(1)
-  return [`Process ${name}. Its clock runs ${rate} % fast.`, ...(await fromTheLog(world))]
+  const rate = (machine.rate - 1) * 100
+  return [`Process ${name}. Its clock runs ${Math.abs(rate).toFixed(2)} % ${rate < 0 ? 'slow' : 'fast'}.`, ...(await fromTheLog(world))]
 }
 
 /** As `leasehold explain` says it, by the replica of a process that runs. */

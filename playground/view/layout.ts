@@ -39,7 +39,7 @@ const TITLES: Readonly<Record<string, string>> = { [LOG]: 'log', [LOCK]: 'SET NX
 export function layoutOf(world: PlaygroundWorld, width: number): Layout {
   const isNarrow = width < 560
   const isDense = world.processes.length > DENSE
-  const left = isNarrow ? 58 : 92
+  const left = isNarrow ? 80 : 92
   const top = 40
   const past = isNarrow ? 14_000 : 22_000
   const present = Math.round(left + (width - left) * (isNarrow ? 0.66 : 0.72))

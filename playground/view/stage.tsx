@@ -97,8 +97,9 @@ export function Stage({ world, width, selected, onPoint, onSelect }: StageProps)
         {overlaps.map(overlap => (
           <OverlapBox layout={layout} overlap={overlap} />
         ))}
-        {history.marks
+        {[...history.marks]
           .filter(({ at }) => at > since)
+          .sort((a, b) => Number(a.kind !== 'accepted') - Number(b.kind !== 'accepted'))
           .map(mark => (
             <MarkShape layout={layout} mark={mark} isNamed={isFirstOfItsKind(history.marks, mark)} point={point({ kind: 'mark', mark })} />
           ))}

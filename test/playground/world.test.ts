@@ -86,7 +86,7 @@ describe('an act', () => {
       const { world } = await judged({ processes: 2, plain: 0 }, [{ at: 100, act: 'ttl', amount: ttl }, ...HELD, ...killed], 60_000)
       return world.history.tenures.find(({ lane }) => lane === 'b')!.at
     }
-    expect((await at(20_000)) - (await at(3_000))).toBeGreaterThan(8_000)
+    expect((await at(20_000)) - (await at(3_000))).toBeGreaterThan(5_000)
   })
 })
 
@@ -123,9 +123,10 @@ test('a world that runs for an hour keeps a bounded history and a short log, and
   expect(verdicts).toEqual([])
 })
 
+// With slower messages the log grows by several records in each round trip: then a replica never reads an empty answer, and expiry waits for a calmer moment.
 test('fifty processes queue for one lease, one of them dies, and the next in the queue gets it', async () => {
   const acts = Array.from({ length: 50 }, (_, who): Act => ({ at: 500 + who * 100, act: 'acquire', who }))
-  const { world, violations } = await judged({ processes: 50 }, [...acts, { at: 8_000, act: 'kill', who: 0 }], 20_000)
+  const { world, violations } = await judged({ processes: 50, delay: 10 }, [...acts, { at: 8_000, act: 'kill', who: 0 }], 14_000)
   expect(violations).toEqual([])
   expect(world.history.tenures.filter(({ side }) => side === 'lease').map(({ lane }) => lane)).toEqual(['a', 'b'])
 })
