@@ -39,7 +39,7 @@ async function hold(process: Process, turn: number): Promise<void> {
   while (process.wants && belief.holds()) {
     await process.pause(world.settings.work)
     world.uses('plain', belief)
-    process.write('plain', RESOURCE_NAME, turn)
+    process.write('plain', RESOURCE_NAME, belief)
   }
   const wasTold = belief.isOver
   belief.isOver = true

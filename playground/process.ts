@@ -1,4 +1,5 @@
 /** One process of a world: a machine with a clock of its own, a replica, the library, and a program that uses it. It can stand still, die and restart. */
+import type { ObservedBelief } from '../sim/beliefs.ts'
 import type { Machine } from '../sim/world.ts'
 import { pause, whenAborted } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
@@ -198,10 +199,11 @@ export class Process {
   }
 
   /** Sends a write to the resource. The process does not look at its lease again: the token alone protects the resource from here on. */
-  write(side: Bar['side'], name: string, turn: number): void {
+  write(side: Bar['side'], name: string, belief: ObservedBelief): void {
     const { world } = this
+    const turn = belief.grants[0]?.token ?? 0
     const text = side === 'lease' ? `write, token ${turn}` : 'write'
-    world.links.send({ from: this.machine, to: RESOURCE, side, text }, () => world.written(this.name, side, name, turn))
+    world.links.send({ from: this.machine, to: RESOURCE, side, text }, () => world.written(side, name, belief))
   }
 }
 

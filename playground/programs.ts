@@ -28,7 +28,7 @@ async function workWhile(process: Process, lease: Lease, name: string, goesOn: (
   while (lease.held && goesOn()) {
     await process.pause(process.world.settings.work)
     process.world.uses('lease', belief)
-    process.write('lease', name, lease.token)
+    process.write('lease', name, belief)
   }
   return bar
 }

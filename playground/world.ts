@@ -18,7 +18,7 @@ import { LogReading } from './log-reading.ts'
 import { PlainLockServer } from './plain-lock.ts'
 import { Process } from './process.ts'
 import { ruledName } from './programs.ts'
-import { ProtectedResource } from './resource.ts'
+import { ProtectedResource, type WriteResult } from './resource.ts'
 import { type Act, actText, INITIAL, PROGRAMS, type Program, processName, type Settings } from './settings.ts'
 
 /** A judge from outside, such as the simulator's referee. It sees what no process sees. */
@@ -28,6 +28,7 @@ export interface Observer {
   uses?(belief: ObservedBelief): void
   watches?(belief: LeaseBelief): void
   gives?(lease: number): void
+  wrote?(belief: ObservedBelief, name: string, result: WriteResult): void
 }
 
 export interface Verdict {
@@ -261,8 +262,11 @@ export class PlaygroundWorld {
   }
 
   /** A write has arrived at the resource. */
-  written(who: string, side: Side, name: string, turn: number): void {
+  written(side: Side, name: string, belief: ObservedBelief): void {
+    const { who, grants } = belief
+    const turn = grants[0]?.token ?? 0
     const kind = this.resource.write(side, name, turn)
+    if (side === 'lease') this.#observer.wrote?.(belief, name, kind)
     const shown = side === 'lease' ? `token ${turn}` : 'no token'
     const text =
       kind === 'refused'

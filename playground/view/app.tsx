@@ -130,6 +130,16 @@ export function App() {
     [player],
   )
 
+  /** Chooses a process, and explains it. */
+  const select = useCallback(
+    (number: number) => {
+      const process = world.processes[Math.min(Math.max(0, number), world.processes.length - 1)]!
+      setSelected(process.number)
+      setPointed({ kind: 'lane', name: process.name })
+    },
+    [world],
+  )
+
   const choose = (next: Scene) => {
     setProblem('')
     history.replaceState(null, '', `#${writeLink({ scene: next, at: 0 })}`)
@@ -166,14 +176,14 @@ export function App() {
       else if (event.key === 'Home') restart()
       else if (event.key === '+') setSpeed(SPEEDS[Math.min(SPEEDS.length - 1, places + 1)]!)
       else if (event.key === '-') setSpeed(SPEEDS[Math.max(0, places - 1)]!)
-      else if (event.key === 'ArrowUp') setSelected(selected => Math.max(0, selected - 1))
-      else if (event.key === 'ArrowDown') setSelected(selected => Math.min(world.processes.length - 1, selected + 1))
+      else if (event.key === 'ArrowUp') select(selected - 1)
+      else if (event.key === 'ArrowDown') select(selected + 1)
       else return
       event.preventDefault()
     }
     addEventListener('keydown', keys)
     return () => removeEventListener('keydown', keys)
-  }, [speed, step, restart, world])
+  }, [speed, step, restart, select, selected])
 
   const isOver = world.now >= scene.length
   return (
@@ -245,10 +255,7 @@ export function App() {
           width={width}
           selected={world.processes[selected]?.name}
           onPoint={setPointed}
-          onSelect={name => {
-            setSelected(world.processes.findIndex(process => process.name === name))
-            setPointed({ kind: 'lane', name })
-          }}
+          onSelect={name => select(world.processes.findIndex(process => process.name === name))}
         />
       </div>
       <Legend hasPlain={world.settings.plain === 1} />
@@ -256,7 +263,7 @@ export function App() {
         <Controls
           world={world}
           selected={selected}
-          onSelect={setSelected}
+          onSelect={select}
           onAct={act}
           onSettings={settings =>
             restart({

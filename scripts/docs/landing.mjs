@@ -23,7 +23,7 @@ export function landingPage() {
   const readme = readFileSync(join(root, 'README.md'), 'utf8')
   const { description } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
   const [, title, first, second] = /^# ([^\n]*)\n\n(.*?\.) (.*?\.)(?: |\n)/s.exec(readme)
-  const picture = /^!\[.*\]\(.*\)$/m.exec(readme)[0]
+  const picture = /^!\[.*\]\(docs\/images\/dashboard-now\.png\)$/m.exec(readme)[0]
   return [
     hero({ title, text: first, tagline: oneLine(second), description }),
     ...BEFORE.map(heading => sectionOf(readme, heading).replace(picture, '').trim()),

@@ -94,6 +94,10 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page of the
     await expect.poll(() => data(page, 'now')).toBe('0')
     await page.keyboard.press('Space')
     await until(page, 500)
+    await page.keyboard.press('ArrowDown')
+    await page.locator('.explanation', { hasText: 'Process b.' }).waitFor()
+    await page.keyboard.press('+')
+    expect(await page.locator('.transport select').inputValue()).toBe('4')
     expect(tab.errors).toEqual([])
   })
 

@@ -23,7 +23,8 @@ describe.each(SCENES.map(scene => [scene.title, scene] as const))('%s', (_, { se
 
 test('without fencing, the late write of the zombie overwrites newer work under the lease as well', async () => {
   const { settings, acts, length, claims } = sceneNamed('zombie-writer')!
-  const { world } = await judged({ ...settings, fencing: 0 }, acts, length)
+  const { world, violations } = await judged({ ...settings, fencing: 0 }, acts, length)
+  expect(violations).toEqual([expect.stringMatching(/^S2: a write of a with token \d+ to jobs\/nightly: overwrote$/)])
   expect(world.history.count('lease', 'overwrote')).toBe(1)
   expect(claims.map(({ holds }) => holds(world))).toEqual([false, false, true])
 })

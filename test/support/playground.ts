@@ -32,6 +32,11 @@ function watched(
     uses: belief => judge.referee!.beliefs.begins(belief),
     watches: belief => judge.referee!.beliefs.watch(belief),
     gives: lease => judge.referee!.givenUp.add(lease),
+    wrote: (belief, name, result) => {
+      const { token } = belief.grants[0]!
+      const isAccepted = judge.referee!.beliefs.writes(belief, name, token)
+      if (isAccepted !== (result === 'accepted')) violations.push(`S2: a write of ${belief.who} with token ${token} to ${name}: ${result}`)
+    },
   })
   const { timeline } = player.world
   const { onViolation } = timeline
