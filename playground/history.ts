@@ -57,7 +57,7 @@ export interface Condition {
   to: number | undefined
 }
 
-/** What a person did. */
+/** An act of a person. */
 export interface Note {
   readonly at: number
   readonly text: string

@@ -25,7 +25,7 @@ interface Call<T> {
   /** Shown with the answer. */
   readonly answer?: ((value: T) => string | undefined) | undefined
   readonly wait?: AbortSignal | undefined
-  /** Whether a waiting reader is answered with this. */
+  /** Returns whether a waiting reader is answered with this. */
   readonly isNews?: (value: T) => boolean
 }
 

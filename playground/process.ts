@@ -10,9 +10,7 @@ import { LeaseBelief } from './belief.ts'
 import type { Bar } from './history.ts'
 import { LinkedStore } from './linked-store.ts'
 import { RESOURCE } from './links.ts'
-import { plainProgram } from './plain-program.ts'
-import { PROGRAM_OF } from './programs.ts'
-import type { PlaygroundWorld } from './world.ts'
+import type { Surroundings } from './surroundings.ts'
 
 /** Snapshots keep the log short, however long a world runs. */
 const SNAPSHOT_RECORDS = 200
@@ -20,8 +18,16 @@ const EVENTS = 500
 /** A process that could not open its store tries again after this, ms. */
 const RETRY = 500
 
+/** The programs of a process. */
+export interface Programs {
+  /** Works with leases until it has nothing to do, gives up or fails. It is called again. */
+  readonly lease: (process: Process, leases: Leases, giveUp: AbortSignal) => Promise<void>
+  /** Works with the plain lock until its process dies. */
+  readonly plain: ((process: Process) => Promise<void>) | undefined
+}
+
 export class Process {
-  readonly world: PlaygroundWorld
+  readonly world: Surroundings
   readonly machine: Machine
   readonly number: number
   /** Its program is to acquire, and to keep what it gets. */
@@ -30,13 +36,15 @@ export class Process {
   successor: string | undefined
   replica: Replica | undefined
   leases: Leases | undefined
+  readonly #programs: Programs
   readonly #changed = new Set<() => void>()
   /** Fires when the program is to give up what it has or waits for. */
   #giveUp = new AbortController()
   /** The bars of the present process. */
   readonly #bars = new Set<Bar>()
 
-  constructor(world: PlaygroundWorld, machine: Machine, number: number) {
+  constructor(world: Surroundings, machine: Machine, number: number, programs: Programs) {
+    this.#programs = programs
     this.world = world
     this.machine = machine
     this.number = number
@@ -82,7 +90,7 @@ export class Process {
 
   start(): void {
     void this.#live(this.machine.life)
-    if (this.world.settings.plain === 1) void plainProgram(this)
+    void this.#programs.plain?.(this)
   }
 
   /** Opens the log again whenever it has ended: a replica does not survive a log that lost records. */
@@ -126,12 +134,11 @@ export class Process {
   }
 
   async #repeat(leases: Leases, ended: AbortSignal): Promise<void> {
-    const program = PROGRAM_OF[this.world.program]
     while (!ended.aborted) {
       await this.until(() => this.wants, ended)
       if (ended.aborted) return
       try {
-        await program(this, leases, AbortSignal.any([this.giveUp, ended]))
+        await this.#programs.lease(this, leases, AbortSignal.any([this.giveUp, ended]))
       } catch (error) {
         if (!(error instanceof LeaseError)) throw error
       }

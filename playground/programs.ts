@@ -1,8 +1,7 @@
 /** The programs that processes run on the library, as users write them. */
 import type { Lease } from '../src/lease.ts'
-import type { Leases } from '../src/leases.ts'
 import type { Bar } from './history.ts'
-import type { Process } from './process.ts'
+import type { Process, Programs } from './process.ts'
 import type { Program } from './settings.ts'
 
 export const RESOURCE_NAME = 'jobs/nightly'
@@ -10,14 +9,14 @@ export const ELECTION = 'scheduler'
 export const POOL = 'gpu'
 /** Members that the first process offers. */
 const MEMBERS = 3
-/** What each taker of a pool asks for, and for how long it needs it, ms. */
+/** Each taker of a pool asks for so many members, and needs them for this long, ms. */
 const TAKES = [
   { count: 2, expect: 12_000 },
   { count: 3, expect: 6_000 },
   { count: 1, expect: 4_000 },
 ]
 
-type Run = (process: Process, leases: Leases, giveUp: AbortSignal) => Promise<void>
+type Run = Programs['lease']
 
 /**
  * Rounds of work under a lease: look at the lease, compute, write with the token. A round does not look at the lease again before it writes, as most programs

@@ -1,6 +1,6 @@
 /** The settings of a world, and the acts that change it. Both are plain numbers, so that a link can hold them. */
 
-/** What the processes do: contend for one lock, stand for election, keep a session with its family, or take members of a pool. */
+/** The programs of the processes: contend for one lock, stand for election, keep a session with its family, or take members of a pool. */
 export const PROGRAMS = ['lock', 'election', 'session', 'pool'] as const
 export type Program = (typeof PROGRAMS)[number]
 
@@ -46,7 +46,7 @@ interface ActKind {
   readonly who: boolean
   /** It has an amount, within these limits. */
   readonly amount?: readonly [low: number, high: number]
-  /** How the picture names it; `{a}` is the process, `{n}` the amount, `{s}` the amount in seconds, `{b}` the process that the amount names. */
+  /** The picture names it so; `{a}` is the process, `{n}` the amount, `{s}` the amount in seconds, `{b}` the process that the amount names. */
   readonly text: string
 }
 

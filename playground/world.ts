@@ -16,10 +16,12 @@ import type { SharedLog } from './linked-store.ts'
 import { Links, LOCK, LOG, RESOURCE } from './links.ts'
 import { LogReading } from './log-reading.ts'
 import { PlainLockServer } from './plain-lock.ts'
+import { plainProgram } from './plain-program.ts'
 import { Process } from './process.ts'
-import { ruledName } from './programs.ts'
+import { PROGRAM_OF, ruledName } from './programs.ts'
 import { ProtectedResource, type WriteResult } from './resource.ts'
 import { type Act, actText, INITIAL, PROGRAMS, type Program, processName, type Settings } from './settings.ts'
+import type { Surroundings } from './surroundings.ts'
 
 /** A judge from outside, such as the simulator's referee. It sees what no process sees. */
 export interface Observer {
@@ -50,7 +52,7 @@ class Timeline extends World {
   }
 }
 
-export class PlaygroundWorld {
+export class PlaygroundWorld implements Surroundings {
   readonly timeline: Timeline
   readonly history = new History()
   readonly links: Links
@@ -89,12 +91,13 @@ export class PlaygroundWorld {
         () => 'not ended',
       )
     this.#checkers = { lease: checker('lease'), plain: checker('plain') }
+    const programs = { lease: PROGRAM_OF[this.program], plain: this.#settings.plain === 1 ? plainProgram : undefined }
     this.processes = Array.from({ length: this.#settings.processes }, (_, number) => {
       // Rates differ a little, within what leases allow for.
       const machine = this.timeline.machine(processName(number), 1 + this.timeline.dice.between(-0.002, 0.002))
       // Tokens begin above the wall time: at zero they are short numbers.
       machine.wallOffset = -machine.uptime()
-      return new Process(this, machine, number)
+      return new Process(this, machine, number, programs)
     })
     for (const process of this.processes) process.start()
     if (this.#settings.grace > 0 || this.#settings.lockDelay > 0) this.#setPolicy()

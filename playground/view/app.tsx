@@ -5,7 +5,8 @@ import { SCENES, type Scene } from '../scenes.ts'
 import type { Act, Settings } from '../settings.ts'
 import { Controls } from './controls.tsx'
 import { explain } from './explanation.ts'
-import { type Pointed, Stage } from './stage.tsx'
+import type { Pointed } from './pointed.ts'
+import { Stage } from './stage.tsx'
 
 export const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8] as const
 /** A frame moves the world by at most this much real time: a tab that was in the background goes on where it was. */
@@ -292,7 +293,7 @@ function Legend({ hasPlain }: { readonly hasPlain: boolean }) {
   )
 }
 
-/** What the pointer is on, in words. It is read again while the world runs. */
+/** Says what the pointer is on. It is read again while the world runs. */
 function Explanation({ run: { player }, pointed }: { readonly run: Run; readonly pointed: Pointed | undefined }) {
   const [sentences, setSentences] = useState<readonly string[]>([])
   const { world } = player

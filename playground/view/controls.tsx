@@ -1,4 +1,4 @@
-/** What a person can do to a process and to the stores, and the settings of the world. */
+/** The acts of a person on a process and on the stores, and the settings of the world. */
 import { type Act, type ActName, processName, SETTINGS, type Settings } from '../settings.ts'
 import type { PlaygroundWorld } from '../world.ts'
 

@@ -6,7 +6,7 @@ import { LOCK, LOG, RESOURCE } from '../links.ts'
 import type { Process } from '../process.ts'
 import { RESOURCE_NAME, resourceOf } from '../programs.ts'
 import type { PlaygroundWorld } from '../world.ts'
-import type { Pointed } from './stage.tsx'
+import type { Pointed } from './pointed.ts'
 
 export async function explain(world: PlaygroundWorld, pointed: Pointed): Promise<readonly string[]> {
   if (pointed.kind === 'message') {

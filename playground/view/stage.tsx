@@ -4,13 +4,7 @@ import type { Bar, Condition, Mark, Message } from '../history.ts'
 import { LOCK, LOG, RESOURCE } from '../links.ts'
 import type { PlaygroundWorld } from '../world.ts'
 import { endOf, type Layout, layoutOf, messagesOf, type Overlap, overlapsOf } from './layout.ts'
-
-/** What the pointer is on. */
-export type Pointed =
-  | { readonly kind: 'bar'; readonly bar: Bar }
-  | { readonly kind: 'mark'; readonly mark: Mark }
-  | { readonly kind: 'message'; readonly message: Message }
-  | { readonly kind: 'lane'; readonly name: string }
+import type { Pointed } from './pointed.ts'
 
 interface StageProps {
   readonly world: PlaygroundWorld

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { root } from '../build.mjs'
 
 /** Sections of README.md, in the order of the page. The numbers come before the comparison. */
-const BEFORE = ['Why', 'See it happen', 'Quick start']
+const BEFORE = ['Why', 'Quick start']
 const AFTER = ['Compared with others', 'What is promised']
 /** Peers of docs/numbers.md, by the start of their rows, and the names on this page. */
 const PEERS = [

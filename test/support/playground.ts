@@ -6,7 +6,7 @@ import { Referee } from '../../sim/referee.ts'
 
 export interface Judged {
   readonly world: PlaygroundWorld
-  /** What the referee found about the lease; the plain lock is none of its business. */
+  /** Violations of the lease. The referee does not look at the plain lock. */
   readonly violations: readonly string[]
   readonly commands: number
 }
