@@ -35,7 +35,7 @@ function watched(
     wrote: (belief, name, result) => {
       const { token } = belief.grants[0]!
       const isAccepted = judge.referee!.beliefs.writes(belief, name, token)
-      if (isAccepted !== (result === 'accepted')) violations.push(`S2: a write of ${belief.who} with token ${token} to ${name}: ${result}`)
+      if (isAccepted !== (result !== 'refused')) violations.push(`S2: a write of ${belief.who} with token ${token} to ${name}: ${result}`)
     },
   })
   const { timeline } = player.world
