@@ -91,7 +91,7 @@ export function App() {
     let due = 0
     let isOver = false
     const tick = async (at: number) => {
-      due += Math.min(LONGEST_FRAME, at - (last ?? at)) * speed
+      due += Math.min(LONGEST_FRAME, Math.max(0, at - (last ?? at))) * speed
       last = at
       const step = reducesMotion ? STEP : 0
       if (due >= step && due > 0) {

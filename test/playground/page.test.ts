@@ -19,6 +19,17 @@ const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
 /** Bytes of everything that the page loads, compressed. */
 const MAX_BUNDLE = 300_000
 
+/** As a browser does with a hidden tab: no frame comes until it is shown again, an hour later. */
+const HIDE = `
+  const frame = requestAnimationFrame
+  globalThis.waiting = []
+  globalThis.requestAnimationFrame = then => waiting.push(then)
+  globalThis.show = () => {
+    globalThis.requestAnimationFrame = frame
+    for (const then of waiting.splice(0)) frame(at => then(at + 3_600_000))
+  }
+  undefined`
+
 describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page of the playground', () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-playground-'))
   let browser: Browser
@@ -38,7 +49,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page of the
     openTab(browser, `${pathToFileURL(join(folder, 'playground/index.html'))}#${fragment}`, options)
 
   /** Waits until the world of the page has come to this time. */
-  const until = (page: Page, ms: number) => page.waitForFunction(ms => Number(document.querySelector('main')?.dataset.now) >= ms, ms)
+  const until = (page: Page, ms: number) => page.waitForFunction(`Number(document.querySelector('main')?.dataset.now) >= ${ms}`)
 
   const data = (page: Page, name: string) => page.locator('main').getAttribute(`data-${name}`)
 
@@ -143,20 +154,10 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page of the
     await using tab = await open('scene=hand-over')
     const { page } = tab
     await until(page, 500)
-    const before = await page.evaluate(() => {
-      const frame = globalThis.requestAnimationFrame
-      const waiting: FrameRequestCallback[] = []
-      // As a browser does with a hidden tab: no frame comes until it is shown again, much later.
-      globalThis.requestAnimationFrame = then => waiting.push(then)
-      Object.assign(globalThis, {
-        show: () => {
-          globalThis.requestAnimationFrame = frame
-          for (const then of waiting.splice(0)) frame(at => then(at + 3_600_000))
-        },
-      })
-      return Number(document.querySelector('main')!.dataset.now)
-    })
-    await page.evaluate(() => (globalThis as unknown as { show(): void }).show())
+    await page.evaluate(HIDE)
+    await page.waitForFunction('waiting.length > 0')
+    const before = Number(await data(page, 'now'))
+    await page.evaluate('show()')
     await until(page, before + 100)
     expect(Number(await data(page, 'now'))).toBeLessThan(60_000)
     expect(tab.errors).toEqual([])
@@ -194,7 +195,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page of the
         "axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }).then(({ violations }) => violations.map(({ id, nodes }) => id + ': ' + nodes.map(({ html }) => html.slice(0, 90)).join(' ')))",
       )
       expect(found).toEqual([])
-      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width)
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width)
       if (width === 390) {
         await page.locator('g.name.process').nth(1).tap()
         await page.locator('.explanation', { hasText: 'Process b.' }).waitFor()
