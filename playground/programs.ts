@@ -5,8 +5,8 @@ import type { Process, Programs } from './process.ts'
 import type { Program } from './settings.ts'
 
 export const RESOURCE_NAME = 'jobs/nightly'
-export const ELECTION = 'scheduler'
-export const POOL = 'gpu'
+const ELECTION = 'scheduler'
+const POOL = 'gpu'
 /** Members that the first process offers. */
 const MEMBERS = 3
 /** Each taker of a pool asks for so many members, and needs them for this long, ms. */

@@ -4,7 +4,7 @@
 export const PROGRAMS = ['lock', 'election', 'session', 'pool'] as const
 export type Program = (typeof PROGRAMS)[number]
 
-export interface Range {
+interface Range {
   readonly low: number
   readonly high: number
   readonly initial: number
@@ -37,9 +37,6 @@ export type SettingName = keyof typeof SETTINGS
 export type Settings = Readonly<Record<SettingName, number>>
 
 export const INITIAL = Object.fromEntries(Object.entries(SETTINGS).map(([name, { initial }]) => [name, initial])) as Settings
-
-/** Settings that an act may change while the world runs. The others need a new world. */
-export const CHANGEABLE = ['ttl', 'grace', 'lockDelay', 'fencing', 'delay', 'loss'] as const satisfies readonly SettingName[]
 
 interface ActKind {
   /** It names a process. */

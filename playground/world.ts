@@ -5,7 +5,7 @@
  * It needs no browser. The same settings and acts give the same world, event for event, so a link can hold one.
  */
 import { BeliefChecker, type ObservedBelief } from '../sim/beliefs.ts'
-import { type Machine, World } from '../sim/world.ts'
+import { World } from '../sim/world.ts'
 import type { Event } from '../src/kernel/event.ts'
 import { MemoryLog } from '../src/store/memory.ts'
 import type { Position } from '../src/store.ts'
@@ -118,10 +118,6 @@ export class PlaygroundWorld implements Surroundings {
   /** The lanes of the picture, from top to bottom. */
   get lanes(): readonly string[] {
     return [...this.processes.map(({ name }) => name), LOG, ...(this.#settings.plain === 1 ? [LOCK] : []), RESOURCE]
-  }
-
-  machineOf(lane: string): Machine | undefined {
-    return this.processes.find(({ name }) => name === lane)?.machine
   }
 
   /** Lets true time pass until `end`. */

@@ -39,12 +39,10 @@ export const setImmediate = nextTurn
 // node:crypto
 export const randomBytes = absent('randomBytes')
 export const createHash = absent('createHash')
-export const createHmac = absent('createHmac')
 export const hash = absent('hash')
 export const timingSafeEqual = absent('timingSafeEqual')
-export const randomUUID = absent('randomUUID')
 
-// node:fs, node:os, node:util
+// node:fs, node:os
 export const readFileSync = absent('readFileSync')
 export const readlinkSync = absent('readlinkSync')
 export const uptime = absent('uptime')

@@ -8,7 +8,7 @@ import { explain } from './explanation.ts'
 import type { Pointed } from './pointed.ts'
 import { Stage } from './stage.tsx'
 
-export const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8] as const
+const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8] as const
 /** A frame moves the world by at most this much real time: a tab that was in the background goes on where it was. */
 const LONGEST_FRAME = 100
 /** With reduced motion the picture moves in steps of this, ms of true time. */
