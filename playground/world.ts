@@ -43,6 +43,9 @@ export interface Verdict {
 /** The most verdicts that are kept. */
 const VERDICTS = 100
 
+/** The clocks of all holders are read this often, ms, so that the end of a bar is known when its lease is gone. */
+const LOOK = 250
+
 /** The simulator's world, in which a violation is recorded and the time goes on. */
 class Timeline extends World {
   onViolation: (invariant: string, message: string) => void = () => {}
@@ -100,6 +103,11 @@ export class PlaygroundWorld implements Surroundings {
       return new Process(this, machine, number, programs)
     })
     for (const process of this.processes) process.start()
+    const look = () => {
+      this.history.update(this.now)
+      this.timeline.later(LOOK, look)
+    }
+    look()
     if (this.#settings.grace > 0 || this.#settings.lockDelay > 0) this.#setPolicy()
   }
 

@@ -99,6 +99,21 @@ test('the same settings and acts give the same events', async () => {
   expect(await digest()).toBe(await digest())
 })
 
+test('a bar ends when its holder released the lease, or when its own clock ended it, however far the world is moved at once', async () => {
+  const acts: readonly Act[] = [
+    { at: 15_000, act: 'release', who: 0 },
+    { at: 25_000, act: 'pause', who: 1, amount: 15_000 },
+  ]
+  const player = new Player({ processes: 2, plain: 0 }, [...HELD, ...acts])
+  await player.run(45_000)
+  const [released, lost] = player.world.history.bars.filter(({ state }) => state === 'held')
+  expect(released!.ended).toBeGreaterThan(15_000)
+  expect(released!.deadline).toBeGreaterThan(released!.ended!)
+  expect(lost!.ended).toBeGreaterThan(39_000)
+  expect(lost!.deadline).toBeGreaterThan(25_000)
+  expect(lost!.deadline).toBeLessThan(25_000 + 6_000)
+})
+
 test('an act of a person is carried out at the time at which it was done, and recorded', async () => {
   const player = new Player({ processes: 2 }, HELD)
   await player.run(6_000)
