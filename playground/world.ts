@@ -290,7 +290,9 @@ export class PlaygroundWorld implements Surroundings {
     if (this.#reported.size >= VERDICTS) this.#reported.clear()
     this.#reported.add(pair)
     if (this.verdicts.length < VERDICTS) this.verdicts.push({ at: this.now, side, invariant, message })
-    this.history.mark({ lane: RESOURCE, side, kind: 'violation', at: this.now, token: 0, text: `${invariant}: ${message}` })
+    const holders = [...message.matchAll(/(\w+) \(lease/g)].map(([, holder]) => holder).join(' and ')
+    const text = side === 'plain' ? `${holders} both hold the plain lock` : `${invariant}: ${message}`
+    this.history.mark({ lane: RESOURCE, side, kind: 'violation', at: this.now, token: 0, text })
   }
 }
 
