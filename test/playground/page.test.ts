@@ -133,6 +133,22 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page of the
     expect([...tab.errors, ...again.errors]).toEqual([])
   })
 
+  test('lets a person change the settings: some at once, and the number of processes and the plain lock in a run from the start', async () => {
+    await using tab = await open('scene=zombie-writer&t=4000')
+    const { page } = tab
+    await until(page, 4_000)
+    await page.getByLabel('the resource checks tokens').uncheck()
+    await page.locator('.recent', { hasText: 'the resource checks no tokens' }).waitFor()
+    await page.getByRole('button', { name: 'Cut link' }).click()
+    await page.locator('.condition.cut').waitFor({ state: 'attached' })
+    await page.getByRole('slider', { name: 'processes' }).fill('5')
+    await expect.poll(() => page.locator('.lane').count()).toBe(5 + 3)
+    expect(await data(page, 'now')).toBe('0')
+    await page.getByLabel('a plain lock beside it').uncheck()
+    await expect.poll(() => page.locator('.lane').count()).toBe(5 + 2)
+    expect(tab.errors).toEqual([])
+  })
+
   test('says in the words of the product why a bar is there', async () => {
     await using tab = await open('scene=zombie-writer&t=5000')
     const { page } = tab
