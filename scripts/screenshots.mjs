@@ -1,4 +1,4 @@
-// `npm run screenshots [-- FOLDER]`: makes the pictures of the page in docs/images/ again, from the world that the tests of its views fill, in a real browser.
+// `npm run screenshots [-- FOLDER]`: makes the pictures of the dashboard and of the playground in docs/images/ again, from what their tests show in a real browser.
 // FOLDER keeps the pictures of every view: light, dark, and on a phone.
 
 import { spawnSync } from 'node:child_process'
@@ -9,20 +9,29 @@ import { buildStale, install, projectsFor, root } from './build.mjs'
 import { smallPng } from './small-png.mjs'
 
 /** Pictures by the screenshot that each is made of. */
-const PICTURES = { now: 'now-light', resource: 'resource-light', pools: 'pool-dark', agents: 'claims-light' }
+const PICTURES = {
+  'dashboard-now': 'now-light',
+  'dashboard-resource': 'resource-light',
+  'dashboard-pools': 'pool-dark',
+  'dashboard-agents': 'claims-light',
+  'playground-zombie': 'playground-picture-zombie-writer',
+  'playground-split': 'playground-picture-split-brain',
+  'playground-lost': 'playground-picture-lost-tail',
+}
+const TESTS = ['test/dashboard/views.test.ts', 'test/playground/page.test.ts']
 /** Bytes. They are part of every clone and of the package. */
 const MAX_BYTES = 120_000
 
 function make(folder) {
   const vitest = join(root, 'node_modules/vitest/vitest.mjs')
-  const { status } = spawnSync(process.execPath, [vitest, 'run', 'test/dashboard/views.test.ts'], {
+  const { status } = spawnSync(process.execPath, [vitest, 'run', ...TESTS], {
     cwd: root,
     stdio: 'inherit',
     env: { ...process.env, LEASEHOLD_SCREENSHOTS: folder },
   })
   if (status !== 0) return false
   for (const [name, taken] of Object.entries(PICTURES)) {
-    const picture = join('docs/images', `dashboard-${name}.png`)
+    const picture = join('docs/images', `${name}.png`)
     const bytes = smallPng(readFileSync(join(folder, `${taken}.png`)))
     writeFileSync(join(root, picture), bytes)
     console.log(`${picture}: ${Math.round(bytes.length / 1_000)} kB`)

@@ -48,12 +48,26 @@ function keepWords(markdown) {
     })
 }
 
+/** The playground is a page of its own, which the router of the site must not look for among its pages. */
+function leaveTo(markdown) {
+  const open = markdown.renderer.rules.link_open
+  markdown.renderer.rules.link_open = (tokens, i, options, env, self) => {
+    if (tokens[i].attrGet('href')?.startsWith('/playground/')) tokens[i].attrSet('target', '_self')
+    return open?.(tokens, i, options, env, self) ?? self.renderToken(tokens, i, options)
+  }
+}
+
+function configure(markdown) {
+  keepWords(markdown)
+  leaveTo(markdown)
+}
+
 export default {
   title: 'Leasehold',
   description: 'Leases for programs that must agree on who may do what, and for how long.',
   lang: 'en',
   // Headings such as `GET /v1/leases/{id}` end with braces, which are no attributes.
-  markdown: { anchor: { slugify }, attrs: { disable: true }, config: keepWords },
+  markdown: { anchor: { slugify }, attrs: { disable: true }, config: configure },
   head: [
     ['meta', { name: 'referrer', content: 'no-referrer' }],
     ['link', { rel: 'icon', href: '/icon.svg' }],

@@ -23,7 +23,7 @@ export function landingPage() {
   const readme = readFileSync(join(root, 'README.md'), 'utf8')
   const { description } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
   const [, title, first, second] = /^# ([^\n]*)\n\n(.*?\.) (.*?\.)(?: |\n)/s.exec(readme)
-  const picture = /^!\[.*\]\(.*\)$/m.exec(readme)[0]
+  const picture = /^!\[.*\]\(docs\/images\/dashboard-now\.png\)$/m.exec(readme)[0]
   return [
     hero({ title, text: first, tagline: oneLine(second), description }),
     ...BEFORE.map(heading => sectionOf(readme, heading).replace(picture, '').trim()),
@@ -45,6 +45,7 @@ hero:
   tagline: ${JSON.stringify(tagline)}
   actions:
     - { theme: brand, text: Quick start, link: /quick-start }
+    - { theme: alt, text: What happens when…, link: /playground }
     - { theme: alt, text: What is promised, link: /guarantees }
     - { theme: alt, text: All pages, link: /contents }
 ---`

@@ -4,6 +4,7 @@ import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statS
 import { dirname, join, posix, relative } from 'node:path'
 import { build } from 'vitepress'
 import { root } from '../build.mjs'
+import { buildPlayground } from '../playground.mjs'
 import { apiPages } from './api.mjs'
 import { landingPage } from './landing.mjs'
 
@@ -12,6 +13,9 @@ const ROOT_PAGES = ['SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'CODE_OF_C
 /** The page that lists all others. Its sections are those of the site. */
 const CONTENTS = 'docs/README.md'
 
+/** The page of the playground. It is built beside the others, and links to it leave the pages of the site. */
+const PLAYGROUND = 'playground/index.html'
+
 /** Builds the site below `folder` and returns where its HTML is. */
 export async function buildSite(folder) {
   const pages = join(folder, 'pages')
@@ -19,6 +23,7 @@ export async function buildSite(folder) {
   rmSync(pages, { recursive: true, force: true })
   rmSync(html, { recursive: true, force: true })
   const staged = stage(pages)
+  await buildPlayground(join(pages, 'public/playground'))
   await build(pages, { outDir: html, logLevel: 'warn' })
   return { html, pages: staged }
 }
@@ -32,6 +37,7 @@ function placeInSite(path) {
   if (ROOT_PAGES.includes(path)) return path
   if (path.startsWith('docs/')) return path.slice('docs/'.length)
   if (path === 'README.md') return 'index.md'
+  if (path === PLAYGROUND) return path
   return `files/${path}${OPENED.test(path) || statSync(join(root, path)).isDirectory() ? '' : '.txt'}`
 }
 
@@ -78,6 +84,7 @@ function withSiteLinks(text, path, others) {
     const target = posix.normalize(posix.join(posix.dirname(path), file))
     if (!existsSync(join(root, target))) return whole // the build reports it
     const place = placeInSite(target)
+    if (target === PLAYGROUND) return `${words}(/${place})`
     if (place.startsWith('files/')) {
       others.add(target.replace(/\/$/, ''))
       return `${words}(/${place})`

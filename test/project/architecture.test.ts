@@ -234,6 +234,26 @@ const rooms: readonly Room[] = [
 
   // The simulator runs servers, too. The published test tools must not pull in a server.
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
+  // The playground runs the package in a browser: no server, no engine, and of the command line only the sentences.
+  { room: '../playground/browser/', may: [] },
+  {
+    room: '../playground/',
+    may: [
+      ...[
+        'kernel/',
+        'store.ts',
+        'store/memory.ts',
+        'replica/',
+        'lease.ts',
+        'leases.ts',
+        'errors.ts',
+        'wording.ts',
+        'duration.ts',
+        'clock.ts',
+      ],
+      ...['cli/resource-sentences.ts', '../sim/world.ts', '../sim/beliefs.ts', '../playground/browser/'],
+    ],
+  },
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },
   { room: 'otel.ts', may: ['type:holder/'] },
   { room: 'metrics.ts', may: ['type:holder/', 'errors.ts', 'clock.ts'] },
@@ -269,6 +289,7 @@ const timekeepers: readonly { readonly room: string; readonly reason: string }[]
   { room: 'clock.ts', reason: 'it is the place for it' },
   { room: 'web-clock.ts', reason: 'it replaces clock.ts in a browser, where clock.ts cannot be loaded' },
   { room: 'dashboard/', reason: 'it runs in a browser, displays data and decides nothing' },
+  { room: '../playground/browser/', reason: 'it stands for the timers and clocks of Node in a browser' },
 ]
 
 const timeOrChance: readonly Ban[] = [
@@ -585,10 +606,10 @@ function blank(source: string): { code: string; withStrings: string } {
   return { code: code.join(''), withStrings: withStrings.join('') }
 }
 
-/** By their path from `src/`; paths of the simulator begin with `../sim/`. */
+/** By their path from `src/`; paths of the simulator and the playground begin with `../`. */
 function sources(): Map<string, string> {
   const src = fileURLToPath(new URL('../../src', import.meta.url))
-  const files = [src, join(src, '../sim')].flatMap(folder =>
+  const files = [src, join(src, '../sim'), join(src, '../playground')].flatMap(folder =>
     readdirSync(folder, { recursive: true, withFileTypes: true }).filter(entry => entry.isFile() && /\.tsx?$/.test(entry.name)),
   )
   return new Map(

@@ -123,7 +123,7 @@ describe('the checks find', () => {
 
 /** What is written by hand: text files by their path from the root. */
 function repository(): Map<string, string> {
-  const folders = ['src', 'sim', 'test', 'docs', 'bench', 'examples', 'scripts', 'spec']
+  const folders = ['src', 'sim', 'playground', 'test', 'docs', 'bench', 'examples', 'scripts', 'spec']
   const below = folders.flatMap(folder => readdirSync(join(root, folder), { recursive: true, withFileTypes: true }))
   const found = [...readdirSync(root, { withFileTypes: true }), ...below]
     .filter(file => file.isFile() && /\.(tsx?|m?js|md|html|css|pml)$/.test(file.name))
@@ -133,7 +133,7 @@ function repository(): Map<string, string> {
 }
 
 function isSource(path: string): boolean {
-  return /^(src|sim)\/.*\.tsx?$/.test(path)
+  return /^(src|sim|playground)\/.*\.tsx?$/.test(path)
 }
 
 function badWords(all: Files): string[] {
@@ -149,7 +149,7 @@ function badWords(all: Files): string[] {
 /** The places of comments such as “Whether it is open” or “What a key may do”. They name no actor and no action. */
 function clausesAsComments(all: Files): string[] {
   return [...all]
-    .filter(([path]) => /^(src|sim|test\/support|scripts|bench|conformance)\/.*\.(tsx?|mjs)$/.test(path))
+    .filter(([path]) => /^(src|sim|playground|test\/support|scripts|bench|conformance)\/.*\.(tsx?|mjs)$/.test(path))
     .flatMap(([path, text]) =>
       [...text.matchAll(/\/\*\*\s+(?:\*\s+)?(?:What|How|Whether)\b/g)].map(({ index }) => `${path}:${lines(text.slice(0, index)) || 1}`),
     )

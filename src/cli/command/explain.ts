@@ -3,17 +3,15 @@ import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { PolicyRules } from '../../kernel/command.ts'
-import { isLossCause } from '../../kernel/loss-cause.ts'
 import { under } from '../../kernel/name.ts'
-import type { GrantView, LeaseView, Lessor, PastGrant, ResourceView, Summary, View } from '../../lessor.ts'
-import { joinWithAnd } from '../format.ts'
+import type { GrantView, LeaseView, Lessor, View } from '../../lessor.ts'
 import { withStoreFlags } from '../hints.ts'
 import { addGlobalOptions, invoke } from '../invocation.ts'
 import { requireValidName } from '../name.ts'
 import { clean } from '../output.ts'
+import { type ExplainedFacts, type LabelsByLease, resourceSentences } from '../resource-sentences.ts'
 import { explainTermOf } from '../term-explanation.ts'
 import { formatRules } from './policy.ts'
-import { unitsOf, unitsTaken } from './show.ts'
 
 export function explain(program: Command): void {
   addGlobalOptions(program.command('explain'))
@@ -59,95 +57,15 @@ function withoutAnswer(error: unknown): { readonly value?: undefined } {
   throw error
 }
 
-type LabelsByLease = ReadonlyMap<number, LeaseView['labels']>
-
-export interface ExplainedFacts {
-  readonly resource: ResourceView
-  readonly summary: Pick<Summary, 'quiet'>
-  readonly history: readonly PastGrant[]
+export interface ExplainedRules extends ExplainedFacts {
   readonly policies: View<'policies'>['value']
-  /** Of the leases that hold it, by lease. */
-  readonly labels?: LabelsByLease
-  readonly now: number
 }
 
-export function explanation(known: ExplainedFacts): string[] {
-  const { resource, summary } = known
-  const { grants, queue } = resource
-  return [
-    ...(summary.quiet
-      ? ['No lease is granted at the moment: the log lost records or was restored, and holders of lost leases may still be running.']
-      : []),
-    ...(grants.length === 0 ? free(known) : grants.flatMap(grant => heldBy(grant, known))),
-    ...room(resource),
-    ...(queue.length > 0 ? waiters(known) : []),
-    ...(grants.length > 0 ? endings(known) : []),
-    ...rules(known),
-  ]
+export function explanation(known: ExplainedRules): string[] {
+  return [...resourceSentences(known), ...(known.resource.grants.length > 0 ? endings(known) : []), ...rules(known)]
 }
 
-function free({ resource, history, now }: ExplainedFacts): string[] {
-  const last = history.at(-1)
-  const lastHolder =
-    last === undefined
-      ? 'No past holders are recorded.'
-      : `Its last holder was ${last.holder} (token ${last.token}), until ${inWords(Math.max(0, now - last.until))} ago: ${ended(last)}.`
-  return [`${resource.resource} is free. ${lastHolder}`]
-}
-
-function ended({ cause, by, exit, ran = 0 }: PastGrant): string {
-  const how = by === undefined ? cause : `${cause} by ${by}`
-  return exit === undefined ? how : `${how}, with exit code ${exit} after ${inWords(ran)}`
-}
-
-function heldBy(
-  { resource, holder, lease, token, status, remaining, since, units, shared }: GrantView,
-  { history, labels, now }: ExplainedFacts,
-): string[] {
-  const who = `${holder} (lease ${lease}, token ${token})`
-  const heldFor = inWords(Math.max(0, now - since))
-  const left = inWords(remaining)
-  if (status === 'frozen') {
-    const end = history.findLast(past => past.lease === lease)
-    if (end?.cause === 'lapsed' || isLossCause(end?.cause ?? ''))
-      return [`${resource} is withheld for another ${left}: the lease of ${who} lapsed, and its policy sets a lock-delay after a lapse.`]
-    const how = end === undefined ? 'was ended' : `was ended (${ended(end)})`
-    return [
-      `${resource} is frozen: the lease of ${who} ${how}, but its holder may still be running.`,
-      `It becomes free when the holder reports that it has stopped, and in ${left} at the latest.`,
-    ]
-  }
-  if (status === 'suspect')
-    return [`${resource} is held by ${who}, whose ttl has run out. Its grace lasts another ${left}; a renewal until then keeps the lease.`]
-  const how = shared ? 'shared by' : units > 1 ? `held with ${units} units by` : 'held by'
-  const named = (labels?.get(lease) ?? []).filter(([, value]) => value !== '').map(([key, value]) => `${key} ${value}`)
-  const labelled = named.length === 0 ? '' : ` (${named.join(', ')})`
-  return [`${resource} is ${how} ${who}${labelled} for ${heldFor}. Without a renewal it expires in ${left}.`]
-}
-
-function room({ capacity, grants, queue }: ResourceView): string[] {
-  const used = unitsTaken(grants)
-  if (capacity === 0) return ['Its capacity is 0: no lease is granted until a policy raises it.']
-  if (capacity === 1) return []
-  const first = queue[0]
-  const wants = first === undefined || first.shared ? '' : `; the first waiter wants ${first.units}`
-  return [`${used} of ${capacity} units are taken${wants}.`]
-}
-
-function waiters({ resource: { queue, grants }, now }: ExplainedFacts): string[] {
-  const ahead = queue.slice(0, 5).map(({ holder, since, priority, ...want }) => {
-    const wants = want.shared || want.units > 1 ? `, wants ${unitsOf(want)}` : ''
-    return `${holder} (for ${inWords(Math.max(0, now - since))}${priority === 0 ? '' : `, priority ${priority}`}${wants})`
-  })
-  const more = queue.length > ahead.length ? ` ${queue.length - ahead.length} more are behind them.` : ''
-  const one = queue.length === 1
-  const why = grants.length === 0 ? ', although it is not held' : ''
-  return [
-    `${queue.length} ${one ? 'waiter' : 'waiters'}${why}: ${joinWithAnd(ahead)}.${more} A new request queues behind ${one ? 'it' : 'them'}, unless its priority is higher.`,
-  ]
-}
-
-function endings({ resource: { resource, grants } }: ExplainedFacts): string[] {
+function endings({ resource: { resource, grants } }: ExplainedRules): string[] {
   const live = grants.filter(({ status }) => status === 'live' || status === 'suspect')
   if (live.length === 0) return []
   const soonest = Math.min(...live.map(({ remaining }) => remaining))
@@ -160,7 +78,7 @@ function endings({ resource: { resource, grants } }: ExplainedFacts): string[] {
 }
 
 /** Each rule applies from the longest prefix that has it. */
-function rules({ resource: { resource }, policies }: ExplainedFacts): string[] {
+function rules({ resource: { resource }, policies }: ExplainedRules): string[] {
   const applying = policies.filter(({ prefix }) => under(prefix, resource)).sort((a, b) => b.prefix.length - a.prefix.length)
   if (applying.length === 0)
     return ['No policy applies. Defaults: ttl from 100 ms to 24 h, capacity 1, no lock-delay, first come first served.']

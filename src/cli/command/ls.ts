@@ -5,7 +5,7 @@ import { LeaseError } from '../../errors.ts'
 import { addGlobalOptions, invoke } from '../invocation.ts'
 import { requireValidPrefix } from '../name.ts'
 import type { TableRow } from '../output.ts'
-import { unitsOf } from './show.ts'
+import { unitsOf } from '../resource-sentences.ts'
 
 export function ls(program: Command): void {
   addGlobalOptions(program.command('ls'))

@@ -2,10 +2,11 @@
 import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import type { GrantView, LeaseView, ResourceView } from '../../lessor.ts'
+import type { LeaseView, ResourceView } from '../../lessor.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
 import { requireValidName } from '../name.ts'
 import { clean, table } from '../output.ts'
+import { unitsOf, unitsTaken } from '../resource-sentences.ts'
 
 export function show(program: Command): void {
   addGlobalOptions(program.command('show'))
@@ -67,14 +68,6 @@ export function summary({ grants, queue }: ResourceView): string {
   const [first] = grants
   const how = first === undefined ? 'free' : grants.every(({ status }) => status === 'frozen') ? 'frozen' : 'held'
   return queue.length === 0 ? how : `${how}, ${queue.length} waiting`
-}
-
-export function unitsOf({ units, shared }: { readonly units: number; readonly shared: boolean }): string {
-  return shared ? 'shared' : String(units)
-}
-
-export function unitsTaken(grants: readonly GrantView[]): number {
-  return grants.reduce((sum, { units, shared }) => sum + (shared ? 0 : units), 0)
 }
 
 async function showLease({ out, clock }: Invocation, lease: LeaseView, revision: number): Promise<void> {

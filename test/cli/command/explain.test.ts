@@ -1,6 +1,6 @@
 /** The sentences of `leasehold explain`. */
 import { expect, test } from 'vitest'
-import { type ExplainedFacts, explanation } from '../../../src/cli/command/explain.ts'
+import { type ExplainedRules, explanation } from '../../../src/cli/command/explain.ts'
 
 test('explain says the state of a resource, its reason and what would change it', () => {
   const grant = {
@@ -15,14 +15,14 @@ test('explain says the state of a resource, its reason and what would change it'
     remaining: 4_000,
   } as const
   const past = { lease: 7, holder: 'h', token: 9, since: 0, until: 60_000, revision: 1 } as const
-  const known: ExplainedFacts = {
+  const known: ExplainedRules = {
     resource: { resource: 'r', capacity: 1, grants: [], queue: [], fence: 0 },
     summary: { quiet: false },
     history: [],
     policies: [],
     now: 120_000,
   }
-  const say = (more: Partial<ExplainedFacts>) => explanation({ ...known, ...more }).join('\n')
+  const say = (more: Partial<ExplainedRules>) => explanation({ ...known, ...more }).join('\n')
   const holding = (status: 'live' | 'suspect' | 'frozen') => ({ ...known.resource, grants: [{ ...grant, status }] })
   expect(say({})).toMatch(/r is free\. No past holders are recorded[\s\S]*No policy applies\. Defaults: /)
   expect(say({ history: [{ ...past, cause: 'revoked', by: 'op' }] })).toMatch(
