@@ -38,6 +38,7 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
   'no-wait': { begin: stage => stage.hold(), act: stage => stage.ask({ wants: [{ resource: stage.named }] }) },
   any: named(stage => ({ wants: [{ resource: stage.named }, { resource: 'x/other' }], any: 1 })),
   units: named(stage => ({ wants: [{ resource: stage.named }, { resource: UNITS, units: 2 }] })),
+  permits: named(stage => ({ wants: [{ resource: stage.named }, { resource: 'x/permits' }], permits: stage.crew.dice.pick([2, 3]) })),
   shared: named(stage => ({ wants: [{ resource: stage.named, shared: true }] })),
   parent: {
     request: async stage => ({ parent: await stage.hold({ wants: [] }) }),

@@ -36,6 +36,7 @@ const ACTS: Readonly<Record<Feature, History>> = {
     world.policy('p', { capacity: 3 })
     world.acquire('a', [], { wants: [{ resource: 'p', units: 2 }] })
   },
+  permits: world => void world.acquire('a', 'x', { permits: 2 }),
   shared: world => void world.acquire('a', [], { wants: [{ resource: 'x', shared: true }] }),
   parent: world => void world.acquire('a', 'x', { parent: world.acquire('a', []) }),
   session: world => void world.acquire('a', 'x', { parent: world.acquire('a', [], marked('session')) }),
