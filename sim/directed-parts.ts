@@ -38,7 +38,13 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
   'no-wait': { begin: stage => stage.hold(), act: stage => stage.ask({ wants: [{ resource: stage.named }] }) },
   any: named(stage => ({ wants: [{ resource: stage.named }, { resource: 'x/other' }], any: 1 })),
   units: named(stage => ({ wants: [{ resource: stage.named }, { resource: UNITS, units: 2 }] })),
-  permits: named(stage => ({ wants: [{ resource: stage.named }, { resource: 'x/permits' }], permits: stage.crew.dice.pick([2, 3]) })),
+  permits: {
+    begin: stage => stage.hold({ wants: [{ resource: stage.named }, { resource: 'x/permits' }], permits: 2 }),
+    act: async stage => {
+      for (let i = 0; i < 3; i++) await stage.ask({ wants: [{ resource: 'x/permits' }], permits: 3, wait: i > 0 })
+      await stage.ask({ wants: [{ resource: stage.named }, { resource: 'x/permits' }], permits: 3, wait: true })
+    },
+  },
   shared: named(stage => ({ wants: [{ resource: stage.named, shared: true }] })),
   parent: {
     request: async stage => ({ parent: await stage.hold({ wants: [] }) }),
@@ -91,7 +97,7 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
   extend: { begin: extend, act: extend },
   'renew-with-ttl': { begin: stage => stage.renewMain(1_400), act: stage => stage.renewMain(1_200) },
   'learned-term': requested({ labels: [marks('learned-term'), [CLASS_LABEL, 'x']] }),
-  'worker-heartbeat': {
+  'worker-renews': {
     begin: async stage => {
       stage.target = await stage.crew.startProgram()
     },

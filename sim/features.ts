@@ -94,7 +94,7 @@ const ROWS = {
     acts: "a request with ttl: 'auto' is made",
     judges: ['S10', 'S14'],
   },
-  'worker-heartbeat': { code: 'wk', inForce: 'a second thread renews it', acts: 'that thread renews it', judges: ['S1'] },
+  'worker-renews': { code: 'wk', inForce: 'a second thread renews it', acts: 'that thread renews it', judges: ['S1'] },
   'renew-never': {
     code: 'ne',
     inForce: "it is held with renew: 'never' or 'manual'",

@@ -153,11 +153,13 @@ export class Waiters {
   judgeFree(state: State, there: Resource): void {
     const first = firstServable(state, there)
     if (first === undefined || state.quiet !== undefined || state.moved !== undefined) return
-    const { wants, any, pending } = first.extras!
+    const { wants, any, pending, permits } = first.extras!
     if (pending.length > 0) return // it may wait for the keys of its entries
     const free = wants.filter(want => {
       const resource = state.resources.get(want.resource)
-      if (resource === undefined || resource.grants.length > 0 || want.units > agreed(state, want.resource, first.extras!.permits)) return false
+      if (resource === undefined || want.units > agreed(state, want.resource, permits)) return false
+      const isBeside = permits > 0 && resource.sharers === 0 && resource.used + want.units <= agreedByAll(state, resource, permits)
+      if (resource.grants.length > 0 && !isBeside) return false
       return firstServable(state, resource) === first
     })
     if (free.length >= (any === 0 ? wants.length : any))
