@@ -44,9 +44,13 @@ export class Semaphore {
     checkOptions(options, 'semaphore', NOT_FOR_SEMAPHORE)
     // Left out, it would be a lock.
     if (!Number.isSafeInteger(permits) || permits < 1)
-      throw new LeaseError('INVALID', `permits must be a whole number from 1, as in semaphore('downloads', { permits: 3 }); not ${String(permits)}`, {
-        facts: { option: 'permits' },
-      })
+      throw new LeaseError(
+        'INVALID',
+        `permits must be a whole number from 1, as in semaphore('downloads', { permits: 3 }); not ${String(permits)}`,
+        {
+          facts: { option: 'permits' },
+        },
+      )
     this.#leases = leases
     this.#name = name
     this.#options = { ...options, advanced: { ...advanced, permits } }

@@ -148,7 +148,9 @@ function disagreement({ limit, capacity, grants, queue }: ResourceView): string[
   })
   if (without !== undefined) said.push(`none, which means ${capacity} (${without.holder})`)
   const inForce = limit === undefined ? '' : ` ${limit} is in force now.`
-  return [`Its clients state different permits: ${joinWithAnd(said)}. A grant keeps to the smallest number of all holders and the requester.${inForce}`]
+  return [
+    `Its clients state different permits: ${joinWithAnd(said)}. A grant keeps to the smallest number of all holders and the requester.${inForce}`,
+  ]
 }
 
 function waiters({ resource: { queue, grants }, now }: ExplainedFacts): string[] {

@@ -43,12 +43,7 @@ interface Candidate {
 }
 
 /** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
-function mayTake(
-  state: State,
-  resource: Resource | undefined,
-  want: WantedResource,
-  { rank, id, permits = 0 }: Candidate,
-): boolean {
+function mayTake(state: State, resource: Resource | undefined, want: WantedResource, { rank, id, permits = 0 }: Candidate): boolean {
   const capacity = limitBeside(state, want.resource, resource, permits)
   if (resource === undefined) return want.shared ? capacity > 0 : want.units <= capacity
   const hasRoom = want.shared ? capacity > 0 && resource.used === 0 : resource.sharers === 0 && resource.used + want.units <= capacity

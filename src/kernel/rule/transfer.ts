@@ -87,9 +87,35 @@ interface PassedOnClaim
 }
 
 function claimOf(state: State, { ttl, since, extras }: LeaseState): PassedOnClaim {
-  const { maxLife = 0, grace = 0, permits = 0, by = '', parent, pool, priority = 0, rank = 0, recalled = false, labels = [], timers = [] } = extras ?? {}
+  const {
+    maxLife = 0,
+    grace = 0,
+    permits = 0,
+    by = '',
+    parent,
+    pool,
+    priority = 0,
+    rank = 0,
+    recalled = false,
+    labels = [],
+    timers = [],
+  } = extras ?? {}
   const running = timers.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) })
-  return { ttl, since, maxLife, grace, permits, by, parent, pool: pool && { ...pool, shape: undefined }, priority, rank, recalled, labels, running }
+  return {
+    ttl,
+    since,
+    maxLife,
+    grace,
+    permits,
+    by,
+    parent,
+    pool: pool && { ...pool, shape: undefined },
+    priority,
+    rank,
+    recalled,
+    labels,
+    running,
+  }
 }
 
 /**

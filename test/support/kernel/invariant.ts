@@ -97,7 +97,8 @@ function* resources(state: State): Generator<string> {
     const stated = resource.grants.map(({ lease }) => lease.extras?.permits ?? 0).filter(permits => permits > 0)
     if (stated.length !== (resource.permits?.total ?? 0)) yield `${name}: those that state permits are miscounted`
     const least = Math.min(...stated)
-    if (stated.length > 0 && resource.permits!.smallest !== least) yield `${name}: ${resource.permits!.smallest} are the fewest permits, not ${least}`
+    if (stated.length > 0 && resource.permits!.smallest !== least)
+      yield `${name}: ${resource.permits!.smallest} are the fewest permits, not ${least}`
     if (used > least) yield `${name}: ${used} units are held, and a holder agrees to ${least}`
     if (resource.grants.length - exclusive.length !== resource.sharers) yield `${name}: sharers are miscounted`
     const pressed = state.pressed.get(resource) ?? 0
@@ -289,7 +290,9 @@ function* liveness(state: State): Generator<string> {
     if (wants.length === 0) continue // it waits for members of a pool
     const now = wants.filter(want => {
       const resource = state.resources.get(want.resource)!
-      const capacity = Math.min(...[permits, ...resource.grants.map(grant => grant.lease.extras?.permits ?? 0)].map(one => agreed(state, want.resource, one)))
+      const capacity = Math.min(
+        ...[permits, ...resource.grants.map(grant => grant.lease.extras?.permits ?? 0)].map(one => agreed(state, want.resource, one)),
+      )
       const before = resource.queue.slice(0, resource.queue.indexOf(lease))
       const first = rule(state, want.resource, 'queue') === 'fit' || !before.some(other => servable(state, other, want.resource))
       const room = want.shared ? resource.used === 0 && capacity > 0 : resource.sharers === 0 && resource.used + want.units <= capacity
@@ -306,7 +309,8 @@ function* liveness(state: State): Generator<string> {
 /** Only where no policy lowered a capacity in between. */
 export function withinCapacity(state: State): void {
   for (const { name, used } of state.resources.values())
-    if (used > capacityOf(state, name) && state.resources.get(name)!.permits === undefined) throw new Error(`${used} units of ${name} are granted, there are ${capacityOf(state, name)}`)
+    if (used > capacityOf(state, name) && state.resources.get(name)!.permits === undefined)
+      throw new Error(`${used} units of ${name} are granted, there are ${capacityOf(state, name)}`)
 }
 
 /** Until its first renewal. After a generation each term lasts for the quiet period, since a renewal may be lost. */

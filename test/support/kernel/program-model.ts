@@ -123,7 +123,20 @@ export class ProgramModel {
 
   /** `accepts`: what the kernel said about a reservation, which depends on all other windows. */
   acquire(request: ModelRequest, accepts = true): string {
-    const { holder, incarnation, ttl, wishes, any = 0, wait = false, parent = 0, grace = 0, maxLife = 0, entries = [], pool, permits = 0 } = request
+    const {
+      holder,
+      incarnation,
+      ttl,
+      wishes,
+      any = 0,
+      wait = false,
+      parent = 0,
+      grace = 0,
+      maxLife = 0,
+      entries = [],
+      pool,
+      permits = 0,
+    } = request
     if (ttl > this.rules.ttlMax.most && entries.some(({ key }) => key.startsWith(`${this.rules.ttlMax.kind}/`))) return 'INVALID'
     if (wishes.some(wish => wish.units > this.#room(wish.resource, permits))) return 'INVALID'
     if (parent >= this.nextLease || this.find(parent)?.status === 'waiting') return 'INVALID'

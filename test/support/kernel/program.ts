@@ -231,7 +231,12 @@ class Player {
     if (step.do === 'any') return { ...rest, wishes: step.names.map(lock), any: step.any, ...attached }
     if (step.do === 'permits') {
       const names = this.#isCrowded ? ['y'] : step.names
-      return { ...rest, wishes: names.map(resource => ({ resource, units: step.units, shared: false })), permits: step.permits, ...attached }
+      return {
+        ...rest,
+        wishes: names.map(resource => ({ resource, units: step.units, shared: false })),
+        permits: step.permits,
+        ...attached,
+      }
     }
     const { wait: _, ...now } = rest
     const isLock = step.wishes.length > 0 && step.wishes[0]!.resource !== 'seats'
