@@ -133,7 +133,7 @@ export interface AdvancedAcquireOptions {
   /** Take members of a pool: the only name is that of the pool then. `leases.pool(name)` is the usual way. */
   readonly pool?: PoolRequest | undefined
   /**
-   * How many units of each resource may be in use at once. A grant keeps to the smallest number of all leases on the resource. `leases.semaphore(name)` is the usual way.
+   * The units of each resource that may be in use at once. A grant keeps to the smallest number of all leases on the resource. `leases.semaphore(name)` is the usual way.
    * @default none: what policies say, at first 1
    */
   readonly permits?: number | undefined

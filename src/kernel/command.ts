@@ -131,7 +131,7 @@ export interface Acquire {
   /** Members of a pool instead of named resources: `wants` is empty then. */
   readonly pool?: PoolRequest
   /**
-   * How many units of each resource may be in use at once, in the opinion of this lease: a grant keeps to the smallest number of all leases on the resource.
+   * The units of each resource that may be in use at once, in the opinion of this lease: a grant keeps to the smallest number of all leases on the resource.
    * A lease without this has that of the policies, by default 1, and a policy that states a capacity bounds all of them. Not with `any`, `pool` or shared wants.
    */
   readonly permits?: number

@@ -12,14 +12,14 @@ import { checkOptionNames } from '../options.ts'
 
 /** Options of a semaphore. `signal` is an option of its methods. */
 export interface SemaphoreOptions extends Omit<AcquireOptions, 'mode' | 'signal' | 'ifAvailable' | 'units' | 'steal'> {
-  /** How many permits may be in use at once, by all processes together. */
+  /** The permits that may be in use at once, by all processes together. */
   readonly permits: number
 }
 
 /** Options of one request for permits. */
 export interface PermitOptions {
   /**
-   * How many permits this request takes.
+   * The permits that this request takes.
    * @default 1
    */
   readonly units?: number | undefined

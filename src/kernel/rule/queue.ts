@@ -34,7 +34,7 @@ export function positionOf(resource: Resource, lease: LeaseState): number {
 }
 
 /** A request or a waiter that is considered for a grant. */
-interface Candidate {
+interface Applicant {
   /** The number that suffices; 0: all. */
   readonly any: number
   readonly rank: number
@@ -43,7 +43,7 @@ interface Candidate {
 }
 
 /** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
-function mayTake(state: State, resource: Resource | undefined, want: WantedResource, { rank, id, permits = 0 }: Candidate): boolean {
+function mayTake(state: State, resource: Resource | undefined, want: WantedResource, { rank, id, permits = 0 }: Applicant): boolean {
   const capacity = limitBeside(state, want.resource, resource, permits)
   if (resource === undefined) return want.shared ? capacity > 0 : want.units <= capacity
   const hasRoom = want.shared ? capacity > 0 && resource.used === 0 : resource.sharers === 0 && resource.used + want.units <= capacity
@@ -55,14 +55,14 @@ function mayTake(state: State, resource: Resource | undefined, want: WantedResou
 }
 
 /** Which of `wants` would be granted now: all, or the first `any` of them; undefined: it must wait. */
-export function choose(state: State, wants: readonly WantedResource[], candidate: Candidate): readonly ChosenWant[] | undefined {
-  const { any } = candidate
+export function choose(state: State, wants: readonly WantedResource[], applicant: Applicant): readonly ChosenWant[] | undefined {
+  const { any } = applicant
   if (state.quiet !== undefined && wants.length > 0) return undefined
   const needed = any === 0 ? wants.length : any
   const chosen: ChosenWant[] = []
   for (const want of wants) {
     const resource = state.resources.get(want.resource)
-    if (mayTake(state, resource, want, candidate)) chosen.push({ want, resource })
+    if (mayTake(state, resource, want, applicant)) chosen.push({ want, resource })
     else if (any === 0) return undefined
     if (chosen.length === needed) return chosen
   }

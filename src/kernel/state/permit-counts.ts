@@ -1,6 +1,6 @@
-/** What the leases on one resource state as its `permits`. Most resources have none of this. */
+/** The numbers of permits that the leases on one resource state. Most resources have none of this. */
 export class PermitCounts {
-  /** How many of the leases state each number. */
+  /** The number of leases that state each of these numbers. */
   readonly #leases = new Map<number, number>()
   /** 0: not known since the last lease with the smallest number has ended. It is searched when it is next needed, once for all that end together. */
   #smallest = 0
