@@ -129,7 +129,7 @@ async function passedOnUnderNotice(crew: Crew): Promise<void> {
   await crew.pause(500)
 }
 
-/** What a key has no more does not count against its limit: a waiter that went away makes room for another. */
+/** Leases, waiters and entries that a key has no more do not count against its limit: a waiter that went away makes room for another. */
 async function keyLimit(crew: Crew): Promise<void> {
   const { world } = crew.site
   const allow = [{ verb: 'acquire', prefix: 'x' }] as const

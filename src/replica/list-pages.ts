@@ -22,7 +22,7 @@ type PagedQuery = QueryOf<'leases' | 'resources'>
 /** A resource, or the name of a pool that is waited for. */
 type Named = Pick<Resource, 'name'> & Partial<Pick<Resource, 'grants' | 'queue'>>
 /** The values of a column. */
-type Keys = string[] | Float64Array
+type SortKeys = string[] | Float64Array
 
 const TEXTS: ReadonlySet<ListColumn> = new Set(['name', 'holder'])
 
@@ -168,8 +168,8 @@ export class ListPages {
   }
 
   /** The values of the column, by place. Yields after each stride. */
-  *#keysOf(state: State, items: OrderedItems['items'], column: ListColumn): Generator<void, Keys, void> {
-    const keys: Keys = TEXTS.has(column) ? new Array<string>(items.length) : new Float64Array(items.length)
+  *#keysOf(state: State, items: OrderedItems['items'], column: ListColumn): Generator<void, SortKeys, void> {
+    const keys: SortKeys = TEXTS.has(column) ? new Array<string>(items.length) : new Float64Array(items.length)
     const keyOf = (item: OrderedItems['items'][number]) =>
       'id' in item ? this.#ofLease(item, column) : this.#ofResource(state, item, column)
     // The loop over a stride is a function of its own: engines optimise loops in generators less.
@@ -268,7 +268,7 @@ function isRegistration(key: string): boolean {
 }
 
 /** Compares two places by their keys. Equal keys: by name, or by id. */
-function comparison(items: OrderedItems['items'], keys: Keys, sign: 1 | -1): (a: number, b: number) => number {
+function comparison(items: OrderedItems['items'], keys: SortKeys, sign: 1 | -1): (a: number, b: number) => number {
   return (a, b) => {
     const left = keys[a]!
     const right = keys[b]!

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseAst } from 'rolldown/parseAst'
 import { describe, expect, test } from 'vitest'
+import { describeWith, programs } from '../support/engine.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const pages = [
@@ -66,13 +67,15 @@ describe('the blocks of code in the pages', () => {
     expect(complaints('json', check)).toEqual([])
   })
 
-  test('in Python can be parsed', () => {
-    expect(of('python').length).toBeGreaterThan(5)
-    // All in one process: an interpreter takes longer to start than to parse.
-    const program =
-      'import ast, json, sys\nfor place, code in json.load(sys.stdin):\n  try: ast.parse(code)\n  except SyntaxError as error: print(place, error)'
-    const input = JSON.stringify(of('python').map(({ place, code }) => [place, code]))
-    expect(execFileSync('python3', ['-c', program], { input, encoding: 'utf8' })).toBe('')
+  describeWith([programs.python3], 'with Python', () => {
+    test('in Python can be parsed', () => {
+      expect(of('python').length).toBeGreaterThan(5)
+      // All in one process: an interpreter takes longer to start than to parse.
+      const program =
+        'import ast, json, sys\nfor place, code in json.load(sys.stdin):\n  try: ast.parse(code)\n  except SyntaxError as error: print(place, error)'
+      const input = JSON.stringify(of('python').map(({ place, code }) => [place, code]))
+      expect(execFileSync('python3', ['-c', program], { input, encoding: 'utf8' })).toBe('')
+    })
   })
 
   test.each(['js', 'ts', 'typescript'] as const)('in %s can be parsed', language => {

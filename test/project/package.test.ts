@@ -40,7 +40,7 @@ test('the package contains the build and the documents: no tests, no sources, no
   const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
   const paths = files.map(file => file.path)
   const allowed =
-    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/([a-z]+\/)?([a-z-]+|README)\.md|docs\/images\/[a-z-]+\.(png|svg)|docs\/reference\/leasehold\.1|examples\/[a-z/-]+\.(mjs|md|json)|ops\/[a-zA-Z/@._-]+\.(yml|yaml|json|service|timer|tpl|txt)|ops\/docker\/(Dockerfile|\.dockerignore)|dist\/cli\/bundle\/LICENSES\.txt|dist\/cli\/leasehold-guard\.cjs|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
+    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/([a-z]+\/)?([a-z-]+|README)\.md|docs\/images\/[a-z-]+\.(png|svg)|docs\/reference\/leasehold\.1|examples\/[a-z/-]+\.(mjs|md|json)|ops\/[a-zA-Z/@._-]+\.(yml|yaml|json|service|timer|tpl|txt)|ops\/docker\/(Dockerfile|\.dockerignore)|dist\/cli\/bundle\/LICENSES\.txt|dist\/cli\/(bundle\/[\w-]+|leasehold-guard)\.cjs|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
   expect(paths.filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
   expect(paths).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'SECURITY.md']))
   // The parts of the server and the command line are in its bundle, and nothing else loads them.

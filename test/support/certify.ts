@@ -2,8 +2,12 @@
 import { type AddressInfo, createServer } from 'node:net'
 import type { Fault } from '../../src/cli/certify/fault.ts'
 import type { Measured } from '../../src/cli/certify/measure.ts'
+import { storeSuite } from '../../src/testing/store-suite.ts'
 import type { Finished, Place } from './cli.ts'
 import type { Engine } from './engine.ts'
+
+/** The number of sentences of the store suite. */
+export const SENTENCES = storeSuite(() => Promise.reject(new Error('nothing is run here'))).length
 
 export interface Last {
   readonly certified: boolean

@@ -9,7 +9,7 @@
 import { readFile } from 'node:fs/promises'
 import { systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker } from '../../store.ts'
 import { unreachableWithCode } from '../../unreachable-error.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { WaitingReaders } from '../waiting-readers.ts'
@@ -41,7 +41,7 @@ export class EtcdStore implements Store {
   readonly #keys: EtcdKeys
   readonly #closing = new AbortController()
   readonly #readers: WaitingReaders
-  readonly waker: EtcdWaker
+  readonly #waker: EtcdWaker
   #members = 0
   #countedAt = 0
   #inUse: InUse | undefined
@@ -50,13 +50,17 @@ export class EtcdStore implements Store {
     this.#options = { ...options, name, timeout, poll, clock }
     this.#keys = new EtcdKeys(name)
     const isFollowing = () => this.#readers.some
-    this.waker = new EtcdWaker({ clock, keys: this.#keys, gateway: () => this.#inUse?.gateway, isFollowing })
+    this.#waker = new EtcdWaker({ clock, keys: this.#keys, gateway: () => this.#inUse?.gateway, isFollowing })
     this.#readers = new WaitingReaders(clock, () => {
-      this.waker.look()
+      this.#waker.look()
       if (isFollowing()) return
       this.#inUse?.tail.rest()
       this.#inUse?.gateway.rest()
     })
+  }
+
+  get waker(): Waker {
+    return this.#waker
   }
 
   get profile(): Profile {
@@ -80,7 +84,7 @@ export class EtcdStore implements Store {
     const { clock, endpoints, timeout, user } = this.#options
     const keys = this.#keys
     const rereadTls = this.#options.tls && (() => this.#certificates())
-    const mayRest = () => !this.#readers.some && this.waker.isNeeded
+    const mayRest = () => !this.#readers.some && this.#waker.isNeeded
     const gateway = new Gateway({ endpoints, clock, timeout, user, tls: await this.#certificates(), rereadTls, mayRest })
     try {
       const log = new EtcdLog({ gateway, keys })
@@ -92,7 +96,7 @@ export class EtcdStore implements Store {
       const snapshot = await snapshots.newest()
       if (this.#closing.signal.aborted) throw storeClosed()
       this.#inUse = { gateway, log, snapshots, appender: new EtcdAppender({ log, clock }), tail: new EtcdTail({ gateway, log, clock }) }
-      this.waker.look()
+      this.#waker.look()
       return snapshot ? { snapshot, head } : { head }
     } catch (error) {
       gateway.close()
@@ -141,7 +145,7 @@ export class EtcdStore implements Store {
     if (this.#closing.signal.aborted) return
     this.#closing.abort(storeClosed())
     this.#readers.close()
-    this.waker.close()
+    this.#waker.close()
     this.#inUse?.tail.close()
     this.#inUse?.gateway.close()
   }

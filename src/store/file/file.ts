@@ -10,7 +10,7 @@
 import assert from 'node:assert/strict'
 import { resolve } from 'node:path'
 import { systemClock as clock } from '../../clock.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, WitnessKeeper } from '../../store.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker, WitnessKeeper } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { loadEngine } from './engine.ts'
 import { KeptWitness } from './kept-witness.ts'
@@ -38,7 +38,7 @@ export class FileStore implements Store {
   /** Of an owner. */
   readonly witness: WitnessKeeper | undefined
   /** Of a store that others share. */
-  readonly waker: FileWaker | undefined
+  readonly #waker: FileWaker | undefined
   readonly #witness = new KeptWitness()
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #waiting = new Set<WaitingRead>()
@@ -53,7 +53,7 @@ export class FileStore implements Store {
   constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
     this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
     if (own) this.witness = this.#witness
-    else this.waker = new FileWaker({ path: this.#options.path, clock })
+    else this.#waker = new FileWaker({ path: this.#options.path, clock })
     this.profile = {
       store: 'file',
       durable: true,
@@ -66,6 +66,10 @@ export class FileStore implements Store {
         'Ages are known until the machine reboots.',
       ],
     }
+  }
+
+  get waker(): Waker | undefined {
+    return this.#waker
   }
 
   open(): Promise<Opened> {
@@ -183,7 +187,7 @@ export class FileStore implements Store {
   async #close(): Promise<void> {
     await this.#opening?.catch(() => {})
     this.#changes?.close()
-    this.waker?.close()
+    this.#waker?.close()
     this.#endWaiting(storeClosed())
     if (this.#calls > 0) await new Promise<void>(resolve => (this.#onAnswered = resolve))
     await this.#log?.close()

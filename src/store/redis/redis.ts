@@ -22,6 +22,7 @@ import {
   type Snapshot,
   START,
   type Store,
+  type Waker,
 } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { RecentRecords } from '../recent-records.ts'
@@ -75,7 +76,7 @@ export class RedisStore implements Store {
   readonly #readConnection: RedisConnection
   readonly #ages: EngineAges
   readonly #readers: WaitingReaders
-  readonly waker: RedisWaker
+  readonly #waker: RedisWaker
   #profile = UNREAD
   #state: 'new' | 'open' | 'closed' = 'new'
   /** Positions that the log contained at the last answer, so a waiting read from there need not check first. */
@@ -105,20 +106,24 @@ export class RedisStore implements Store {
     this.#ages = ages
     this.#clock = clock
     // A process that only holds leases has one connection, on which it is told what became of them, and none with a client of the application.
-    const mayRest = () => !this.#readers.some && (client !== undefined || this.waker.isNeeded)
+    const mayRest = () => !this.#readers.some && (client !== undefined || this.#waker.isNeeded)
     this.#connection = new RedisConnection({ dial, clock, timeout, where, greet, mayRest })
     this.#readConnection = new RedisConnection({ dial, clock, timeout, where, mayRest })
-    this.waker = new RedisWaker({
+    this.#waker = new RedisWaker({
       ...{ clock, name: parsed.name, connection: this.#connection, isFollowing: () => this.#readers.some },
       listening: client === undefined ? new RedisConnection({ dial, clock, timeout, where }) : undefined,
     })
     this.#readers = new WaitingReaders(clock, () => {
-      this.waker.look()
+      this.#waker.look()
       this.#connection.rest()
       this.#readConnection.rest()
     })
     this.#log = new RedisLog(parsed.name, this.#connection, ages)
     this.#snapshots = new RedisSnapshots(this.#log, clock, ages, () => this.#assertOpen())
+  }
+
+  get waker(): Waker {
+    return this.#waker
   }
 
   get profile(): Profile {
@@ -183,7 +188,7 @@ export class RedisStore implements Store {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#state = 'closed'
     this.#readers.close()
-    this.waker.close()
+    this.#waker.close()
     this.#connection.close()
     this.#readConnection.close()
   }

@@ -18,8 +18,7 @@ const BLOCK = 60
 /** Keys of one script. */
 const AT_ONCE = 500
 const WAKE = `for _, key in ipairs(KEYS) do
-  redis.call('UNLINK', key)
-  redis.call('LPUSH', key, '')
+  if redis.call('EXISTS', key) == 0 then redis.call('LPUSH', key, '') end
   redis.call('PEXPIRE', key, 60000)
 end`
 

@@ -17,6 +17,7 @@ import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type Accident, type OwnedFixture, ownedSuite } from '../../../src/testing/owned-suite.ts'
 import { type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { EVENT_TIMEOUT } from '../../support/bounds.ts'
+import { eventually } from '../../support/eventually.ts'
 import { passLeaseBetween } from '../../support/handed-in.ts'
 
 async function folder(): Promise<AsyncDisposable & { readonly path: string }> {
@@ -320,7 +321,7 @@ describe('the lock of one append', () => {
         await new Promise(setImmediate) // as the outbox does
       }
     })()
-    await vi.waitFor(() => expect(acknowledged).toBeGreaterThan(10), { timeout: EVENT_TIMEOUT })
+    await eventually(() => expect(acknowledged).toBeGreaterThan(10))
     const second = new FileStore({ path: made.path, own: { name: 'beta' }, timeout: EVENT_TIMEOUT })
     await second.open()
     expect(await appending).toMatchObject({ kind: 'disowned', by: 'beta' })

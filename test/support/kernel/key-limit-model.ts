@@ -9,7 +9,7 @@ import { reload, World } from './world.ts'
 
 const WHAT = ['leases', 'waiters', 'entries', 'bytes'] as const
 
-/** What these keys have together. */
+/** Counts what these keys have together. */
 export function countedFor(state: State, keys: ReadonlySet<number>): KeyUse {
   const use = { leases: 0, waiters: 0, entries: 0, bytes: 0 }
   const addEntry = (key: string, value: string) => {
