@@ -1,6 +1,6 @@
 /**
  * Counts the processes that use a store directly, for operators: a process that has used one for some minutes announces itself there, once in ten minutes. What a process
- * costs the others grows with their number, so it warns when there are more than the store carries well (docs/operate/capacity.md).
+ * costs the others grows with their number, so it warns when there are more than the store carries well (docs/operate/processes.md).
  */
 import type { Clock } from '../clock.ts'
 import { storeModule } from '../store/modules.ts'
@@ -71,7 +71,7 @@ export function countUser(
 }
 
 export function crowdedMessage(where: string, count: number, capacity: number): string {
-  return `${count} processes use ${where} directly, and it carries about ${capacity} well: run leasehold serve beside it, and connect with via: 'server' or ?via=server (docs/operate/capacity.md)`
+  return `${count} processes use ${where} directly, and it carries about ${capacity} well: run leasehold serve beside it, and connect with via: 'server' or ?via=server (docs/operate/processes.md)`
 }
 
 function warn(message: string): void {

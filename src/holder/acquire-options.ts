@@ -109,7 +109,7 @@ export interface AcquireOptions {
 }
 
 export interface AdvancedAcquireOptions {
-  /** Take any this many of the resources instead of all. `lease.resources` says which. */
+  /** The number of the resources that suffice. `lease.resources` says which were granted. @default all of them */
   readonly any?: number | undefined
   /**
    * The lease stays suspect this long after its ttl: granted to no other holder, and restored by a renewal.
