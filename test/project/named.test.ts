@@ -42,9 +42,8 @@ const FOREIGN = ['NOSPACE', 'PGPASSWORD', 'SIGSTOP', 'SUSPENDED', 'UV_THREADPOOL
 
 describe('error codes', () => {
   test('every word in capitals that a page names is a code, or another word of the source', () => {
-    const source = under('src', /\.tsx?$/)
-      .map(read)
-      .join('\n')
+    const files = [...under('src', /\.tsx?$/), ...under('scripts', /\.mjs$/), ...under('ops', /\.service$/)]
+    const source = files.map(read).join('\n')
     const words = new Set(source.match(/\b[A-Z][A-Z_]{3,}\b/g))
     const python = new Set(
       under('clients/python/src', /\.py$/)

@@ -30,7 +30,6 @@ const pages = [
   'docs/library-leases.md',
   'docs/short-lived.md',
   'docs/testing.md',
-  'docs/agents.md',
   'docs/agents-http.md',
   'docs/learned-terms.md',
   'docs/pool-queues.md',
