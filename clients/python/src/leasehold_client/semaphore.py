@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["Semaphore"]
 
 
-def semaphore_options(permits: int, options: AcquireOptions) -> AcquireOptions:
+def semaphore_options(options: AcquireOptions) -> AcquireOptions:
     """Options of each request of a semaphore."""
+    permits = options.get("permits")
     # Left out, it would be a lock.
     if not isinstance(permits, int) or isinstance(permits, bool) or permits < 1:
         text = f"permits must be a whole number from 1, as in semaphore('downloads', permits=3); not {permits!r}"
@@ -22,7 +23,7 @@ def semaphore_options(permits: int, options: AcquireOptions) -> AcquireOptions:
     for option in ("any", "mode", "reuse", "steal", "units"):
         if option in options:
             raise LeaseError("INVALID", f"semaphore has no option {option}", {"option": option})
-    return {**options, "permits": permits}
+    return options
 
 
 class Semaphore:
@@ -33,10 +34,10 @@ class Semaphore:
     ...     fetch_all(lease)
     """
 
-    def __init__(self, leases: Leases, name: str, permits: int, options: AcquireOptions) -> None:
+    def __init__(self, leases: Leases, name: str, options: AcquireOptions) -> None:
         self._leases = leases
         self._name = name
-        self._options = semaphore_options(permits, options)
+        self._options = semaphore_options(options)
 
     def request(self, units: int = 1) -> Request:
         """So many permits for a ``with`` block."""

@@ -160,17 +160,17 @@ class Leases:
         finally:
             watching.close()
 
-    def semaphore(self, name: str, *, permits: int, **options: Unpack[AcquireOptions]) -> Semaphore:
+    def semaphore(self, name: str, **options: Unpack[AcquireOptions]) -> Semaphore:
         """At most so many permits of one name in use at once, by all processes together.
 
-        A grant keeps to the smallest number that the holders and the request state.
+        ``permits`` must be given. A grant keeps to the smallest number that the holders and the request state.
 
         >>> async with leases.semaphore("downloads", permits=3).request() as lease:
         ...     await fetch_all(lease)
         """
         from ._semaphore import Semaphore
 
-        return Semaphore(self, name, permits, options)
+        return Semaphore(self, name, options)
 
     def election(
         self, name: str, *, ttl: Duration = 10, priority: int = 0, budget: Duration | None = None, yields: bool = False

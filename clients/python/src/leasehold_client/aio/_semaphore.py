@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class Semaphore:
     """As ``leasehold_client.semaphore.Semaphore``."""
 
-    def __init__(self, leases: Leases, name: str, permits: int, options: AcquireOptions) -> None:
+    def __init__(self, leases: Leases, name: str, options: AcquireOptions) -> None:
         self._leases = leases
         self._name = name
-        self._options = semaphore_options(permits, options)
+        self._options = semaphore_options(options)
 
     def request(self, units: int = 1) -> Request:
         """So many permits for an ``async with`` block."""
