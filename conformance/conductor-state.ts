@@ -47,6 +47,8 @@ export interface Delivery {
 
 export interface LeaseRecord {
   readonly client: string
+  /** 1, if the request states none. */
+  readonly permits: number
   readonly resources: readonly string[]
   readonly lease: number
   lost: DriverEvent | undefined

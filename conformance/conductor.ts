@@ -27,7 +27,10 @@ export class Conductor {
   readonly #deliveries: Delivery[] = []
   readonly #answers = new Map<number, DriverEvent>()
   readonly #calls = new Map<string, number>()
-  readonly #names = new Map<number, { readonly as: string; readonly client: string; readonly resources: readonly string[] }>()
+  readonly #names = new Map<
+    number,
+    { readonly as: string; readonly client: string; readonly resources: readonly string[]; readonly permits: number }
+  >()
   readonly #leases = new Map<string, LeaseRecord>()
   readonly #positions: number[] = []
   #now = 0
@@ -71,7 +74,12 @@ export class Conductor {
       const number = ++this.#call
       if (step.as !== undefined) {
         this.#calls.set(step.as, number)
-        this.#names.set(number, { as: step.as, client: client.name, resources: this.#resourcesOf(step) })
+        this.#names.set(number, {
+          as: step.as,
+          client: client.name,
+          resources: this.#resourcesOf(step),
+          permits: Number(step.args?.permits ?? 1),
+        })
       }
       if (step.call === 'release' || step.call === 'transfer') {
         const record = this.#leases.get(String(step.args?.lease))
@@ -206,8 +214,7 @@ export class Conductor {
       this.#answers.set(event.call!, event)
       const asked = this.#names.get(event.call!)
       const lease = (event.value as { lease?: number } | null | undefined)?.lease
-      if (asked !== undefined && lease !== undefined)
-        this.#leases.set(asked.as, { client: asked.client, resources: asked.resources, lease, lost: undefined, released: false })
+      if (asked !== undefined && lease !== undefined) this.#leases.set(asked.as, { ...asked, lease, lost: undefined, released: false })
     }
   }
 
@@ -220,14 +227,15 @@ export class Conductor {
       const reply = await this.#say(client, 'look')
       for (const [as, remaining] of Object.entries(reply.held ?? {})) if (remaining > 0) held.set(as, remaining)
     }
-    const holders = new Map<string, string>()
+    const holders = new Map<string, { readonly as: string; readonly permits: number }[]>()
     for (const as of held.keys()) {
       const record = this.#leases.get(as)!
       if (record.lost !== undefined) throw new Error(`${as} is held again after it was lost`)
       for (const resource of record.resources) {
-        const other = holders.get(resource)
-        if (other !== undefined) throw new Error(`${other} and ${as} hold ${resource} at the same time`)
-        holders.set(resource, as)
+        const all = [...(holders.get(resource) ?? []), { as, permits: record.permits }]
+        if (all.length > Math.min(...all.map(({ permits }) => permits)))
+          throw new Error(`${all.map(({ as }) => as).join(' and ')} hold ${resource} at the same time`)
+        holders.set(resource, all)
       }
     }
     return held

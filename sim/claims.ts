@@ -37,6 +37,7 @@ interface Before {
   readonly priority: number
   readonly maxLife: number
   readonly grace: number
+  readonly permits: number
   readonly ttl: number
   /** Each running timer has this much left, by slot. */
   readonly left: readonly (number | undefined)[]
@@ -48,6 +49,7 @@ interface Request {
   readonly id: number
   readonly wants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean }[]
   readonly any: number
+  readonly permits: number
   readonly parent: number
   readonly ttl: number
   readonly maxLife: number
@@ -123,7 +125,7 @@ export class ClaimChecker {
 
   /** A request is answered with all that it asks for. */
   #judgeAnswer({ grants, parent }: Before, { id, extras, holder }: LeaseState, request: Request): void {
-    if (!covers(grants, request))
+    if (!covers(grants, request) || (extras?.permits ?? 0) !== request.permits)
       this.#world.violate(
         'S10',
         `lease ${id} answers a request of ${holder.name} for something else: it holds ${grants.map(({ resource }) => resource.name)}`,
@@ -141,6 +143,7 @@ export class ClaimChecker {
     const kept: readonly (readonly [string, unknown, unknown])[] = [
       ['parent', answered?.parent ?? before.parent, extras?.parent?.id ?? 0],
       ['grace', before.grace, extras?.grace ?? 0],
+      ['permits', before.permits, extras?.permits ?? 0],
       ['ttl', answered?.ttl ?? before.ttl, ttl],
       ['pool', before.claim?.pool, claim?.pool],
       ['account', before.claim?.account, claim?.account],
@@ -288,6 +291,7 @@ function rememberLease(state: State, command: Command): Before | undefined {
     priority: extras?.priority ?? 0,
     maxLife: extras?.maxLife ?? 0,
     grace: extras?.grace ?? 0,
+    permits: extras?.permits ?? 0,
     left: Array.from({ length: SLOTS }, (_, slot) => (slot < CAP ? undefined : leftOf(state, lease, slot))),
     requests: command.kind === 'transfer' ? requestsOf(state, grants, command.to) : [],
   }
@@ -303,7 +307,7 @@ function requestsOf(state: State, grants: readonly Grant[], to: string): readonl
   return [...waiters]
     .filter(({ holder, status }) => holder.name === to && status === WAITING)
     .map(({ id, ttl, extras }) => ({
-      ...{ id, wants: extras!.wants, any: extras!.any },
+      ...{ id, wants: extras!.wants, any: extras!.any, permits: extras!.permits },
       parent: extras!.parent?.id ?? 0,
       ttl,
       maxLife: extras!.maxLife,

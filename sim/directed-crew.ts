@@ -119,7 +119,7 @@ export class Crew {
     const lessor = new ObservedLessor(site, machine, new HostLessor(host, host.replica!))
     const heartbeat = startThread(site, machine, this.#thread, this.hosts)
     const leases = new Leases(lessor, { holder: 'program', clock: machine.clock(), ttl: TERM }, heartbeat)
-    const labels = { [MARKS_LABEL]: 'worker-heartbeat' }
+    const labels = { [MARKS_LABEL]: 'worker-renews' }
     const lease = await leases.pool(POOL).take(1, { account: 'c', wait: 10_000, maxLife: 20_000, labels })
     const belief = new Believed('program', lease, machine, false)
     site.referee.beliefs.begins(belief)

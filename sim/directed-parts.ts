@@ -3,7 +3,7 @@ import { CLASS_LABEL } from '../src/holder/learned-terms.ts'
 import type { Acquire } from '../src/kernel/command.ts'
 import { LONGEST, type Stage, UNITS } from './directed-stage.ts'
 import type { Feature } from './features.ts'
-import { marks } from './mixed-wishes.ts'
+import { FACE_NAME, marks } from './mixed-wishes.ts'
 
 export interface Part {
   /** Returns what the main lease asks for besides. */
@@ -38,6 +38,18 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
   'no-wait': { begin: stage => stage.hold(), act: stage => stage.ask({ wants: [{ resource: stage.named }] }) },
   any: named(stage => ({ wants: [{ resource: stage.named }, { resource: 'x/other' }], any: 1 })),
   units: named(stage => ({ wants: [{ resource: stage.named }, { resource: UNITS, units: 2 }] })),
+  permits: {
+    begin: async stage => {
+      const held = [stage.named, 'x/permits', 'x/held'].map(resource => ({ resource }))
+      await stage.hold({ wants: held, permits: 2 })
+      await stage.ask({ wants: [{ resource: FACE_NAME }], permits: 2, wait: true })
+    },
+    act: async stage => {
+      await stage.ask({ wants: [{ resource: FACE_NAME }], permits: 3, wait: true })
+      for (let i = 0; i < 3; i++) await stage.ask({ wants: [{ resource: 'x/permits' }], permits: 3, wait: i > 0 })
+      await stage.ask({ wants: [{ resource: stage.named }, { resource: 'x/permits' }], permits: 3, wait: true })
+    },
+  },
   shared: named(stage => ({ wants: [{ resource: stage.named, shared: true }] })),
   parent: {
     request: async stage => ({ parent: await stage.hold({ wants: [] }) }),
@@ -90,7 +102,7 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
   extend: { begin: extend, act: extend },
   'renew-with-ttl': { begin: stage => stage.renewMain(1_400), act: stage => stage.renewMain(1_200) },
   'learned-term': requested({ labels: [marks('learned-term'), [CLASS_LABEL, 'x']] }),
-  'worker-heartbeat': {
+  'worker-renews': {
     begin: async stage => {
       stage.target = await stage.crew.startProgram()
     },

@@ -35,6 +35,12 @@ const ROWS = {
     judges: ['S10', 'S14', 'L1'],
   },
   units: { code: 'un', inForce: 'it holds or wants several units', acts: 'such a request is granted or queued', judges: ['S15', 'S14'] },
+  permits: {
+    code: 'pe',
+    inForce: 'it states permits',
+    acts: 'such a request is granted or queued',
+    judges: ['S15', 'S14', 'S10', 'L1'],
+  },
   shared: { code: 'sh', inForce: 'it holds or wants a name shared', acts: 'such a request is granted or queued', judges: ['S15', 'S14'] },
   parent: {
     code: 'pa',
@@ -88,7 +94,7 @@ const ROWS = {
     acts: "a request with ttl: 'auto' is made",
     judges: ['S10', 'S14'],
   },
-  'worker-heartbeat': { code: 'wk', inForce: 'a second thread renews it', acts: 'that thread renews it', judges: ['S1'] },
+  'worker-renews': { code: 'wk', inForce: 'a second thread renews it', acts: 'that thread renews it', judges: ['S1'] },
   'renew-never': {
     code: 'ne',
     inForce: "it is held with renew: 'never' or 'manual'",

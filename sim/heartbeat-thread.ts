@@ -96,7 +96,7 @@ async function propose({ world, referee }: Site, client: Client, command: Comman
   for (const [i, lease] of command.leases.entries()) {
     if (outcome.ttls[i]! <= 0) continue
     referee.terms.acknowledged(lease, sent, outcome.ttls[i]!)
-    referee.pairs.acts('worker-heartbeat', [lease])
+    referee.pairs.acts('worker-renews', [lease])
   }
   return outcome
 }

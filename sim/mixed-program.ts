@@ -102,7 +102,7 @@ export class MixedProgram {
 
   /** Labels that tell the referee what the kernel cannot see. */
   #marks(...features: readonly Feature[]): Readonly<Record<string, string>> {
-    const own = this.#options.thread === undefined ? features : [...features, 'worker-heartbeat']
+    const own = this.#options.thread === undefined ? features : [...features, 'worker-renews']
     return own.length === 0 ? {} : { [MARKS_LABEL]: own.join(' ') }
   }
 

@@ -132,7 +132,7 @@ export class PairTracker {
         if (outcome.kind === 'granted' && lease?.extras?.pool?.borrows === true) own.add('borrowed')
         const subjects = [outcome.lease, ...subjectsOf(command)]
         for (const feature of own) {
-          if ((feature === 'wait' && outcome.kind !== 'queued') || feature === 'worker-heartbeat') continue
+          if ((feature === 'wait' && outcome.kind !== 'queued') || feature === 'worker-renews') continue
           this.acts(feature, subjects, own)
         }
         const kept = [...own].filter(feature => KEPT.has(feature))
@@ -236,7 +236,7 @@ export class PairTracker {
 
 /** Features of a request that stay with its lease and that the state does not show. */
 const KEPT: ReadonlySet<Feature> = new Set([
-  ...(['no-wait', 'any', 'steal', 'session', 'learned-term', 'worker-heartbeat', 'renew-never', 'short-lived', 'face-lease'] as const),
+  ...(['no-wait', 'any', 'steal', 'session', 'learned-term', 'worker-renews', 'renew-never', 'short-lived', 'face-lease'] as const),
 ])
 const ENDS: ReadonlySet<Event['type']> = new Set(['released', 'lapsed', 'revoked', 'transferred', 'withdrawn'])
 

@@ -156,4 +156,20 @@ export const COMBINED_BUGS: readonly Planted[] = [
     expected: ['S4'],
     profiles: ['directed', 'combined'],
   },
+  {
+    name: 'a grant ignores the permits that other holders state',
+    file: 'src/kernel/rule/permits.js',
+    find: 'return Math.min(own, limitOfHolders(state, resource));',
+    put: 'return own;',
+    expected: ['S15'],
+    profiles: ['directed'],
+  },
+  {
+    name: 'a waiter for a permit is not served although one is free',
+    file: 'src/kernel/rule/settle.js',
+    find: 'permits === undefined ? capacityOf(state, name) : limitOfHolders(state, resource)',
+    put: 'capacityOf(state, name)',
+    expected: ['L1'],
+    profiles: ['directed'],
+  },
 ]

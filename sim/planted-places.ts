@@ -170,4 +170,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'the notice of a lease that was passed on is not taken back when its waiter has gone': { profile: 'cases', seed: 1 },
   'a replica that reads now and then counts the time before the read that showed a renewal': { profile: 'idle', seed: 1 },
   'a survivor that has not read all lost records reuses their numbers': { profile: 'idle', seed: 5 },
+  'a grant ignores the permits that other holders state': { profile: 'directed', seed: 1 },
+  'a waiter for a permit is not served although one is free': { profile: 'directed', seed: 1 },
 }

@@ -8,7 +8,6 @@ import type { Command, Proposal } from '../src/kernel/command.ts'
 import { ELSEWHERE, type Event } from '../src/kernel/event.ts'
 import { badName } from '../src/kernel/name.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
-import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { createState, FROZEN, type LeaseState, type State, WAITING } from '../src/kernel/state.ts'
 import type { Position } from '../src/store.ts'
@@ -19,6 +18,7 @@ import { EntryChecker } from './entries.ts'
 import { KeyChecker } from './keys.ts'
 import type { Ended, LogView } from './log-view.ts'
 import { PairTracker } from './pairs.ts'
+import { agreedByAll } from './permits.ts'
 import { RevisionChecker } from './revisions.ts'
 import { TermChecker } from './terms.ts'
 import { judgeBooks, TransactionChecker } from './transactions.ts'
@@ -431,7 +431,7 @@ function loadState({ chunks, index }: LogBase): State {
 function judgeUnits(world: World, state: State, resource: string, command: Command): void {
   const there = state.resources.get(resource)
   if (there === undefined) return
-  const capacity = rule(state, resource, 'capacity')
+  const capacity = agreedByAll(state, there)
   const units = there.grants.reduce((sum, grant) => sum + grant.units, 0)
   // A transferred grant is older: a capacity that shrank since then does not end it.
   if (units > capacity && command.kind !== 'transfer') world.violate('S15', `${units} of ${capacity} units of ${resource} are granted`)

@@ -6,6 +6,7 @@ import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State, WAITING } from '../src/kernel/state.ts'
 import type { PairTracker } from './pairs.ts'
+import { agreed, agreedByAll } from './permits.ts'
 import { PoolJudge, type PoolVerdict } from './pool-judge.ts'
 import { POOL } from './pools.ts'
 
@@ -152,11 +153,13 @@ export class Waiters {
   judgeFree(state: State, there: Resource): void {
     const first = firstServable(state, there)
     if (first === undefined || state.quiet !== undefined || state.moved !== undefined) return
-    const { wants, any, pending } = first.extras!
+    const { wants, any, pending, permits } = first.extras!
     if (pending.length > 0) return // it may wait for the keys of its entries
     const free = wants.filter(want => {
       const resource = state.resources.get(want.resource)
-      if (resource === undefined || resource.grants.length > 0 || want.units > rule(state, want.resource, 'capacity')) return false
+      if (resource === undefined || want.units > agreed(state, want.resource, permits)) return false
+      const isBeside = permits > 0 && resource.sharers === 0 && resource.used + want.units <= agreedByAll(state, resource, permits)
+      if (resource.grants.length > 0 && !isBeside) return false
       return firstServable(state, resource) === first
     })
     if (free.length >= (any === 0 ? wants.length : any))
@@ -179,8 +182,8 @@ export class Waiters {
 /** The first waiter that would fit if all units were free. A waiter that can never fit blocks no other. */
 function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
   return queue.find(({ extras }) => {
-    const { wants, any } = extras!
-    const there = wants.filter(({ resource, units }) => units <= rule(state, resource, 'capacity'))
+    const { wants, any, permits } = extras!
+    const there = wants.filter(({ resource, units }) => units <= agreed(state, resource, permits))
     return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
   })
 }
@@ -198,8 +201,8 @@ function closesCycle(state: State, command: Acquire, self: LeaseState | undefine
   const kept = new Set(command.holding)
   const rank = rankOf(state, command)
   const seen = new Set<LeaseState>()
-  const pending: { readonly wants: Acquire['wants']; readonly before: (other: LeaseState) => boolean }[] = [
-    { wants: command.wants, before: other => other !== self && other.extras!.rank <= rank },
+  const pending: { readonly wants: Acquire['wants']; readonly permits: number; readonly before: (other: LeaseState) => boolean }[] = [
+    { wants: command.wants, permits: command.permits ?? 0, before: other => other !== self && other.extras!.rank <= rank },
   ]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     for (const want of next.wants) {
@@ -209,7 +212,7 @@ function closesCycle(state: State, command: Acquire, self: LeaseState | undefine
       const [only, ...more] = resource.grants
       const units = want.units ?? 1
       if (only !== undefined && more.length === 0 && !only.shared && only.lease.status !== FROZEN)
-        if (only.units + units > rule(state, want.resource, 'capacity')) {
+        if (only.units + units > agreedByAll(state, resource, next.permits)) {
           if (kept.has(only.lease.id)) return true
           for (const other of state.leases.values()) if (other.extras?.holding.includes(only.lease.id) === true) waiters.push(other)
         }
@@ -217,8 +220,8 @@ function closesCycle(state: State, command: Acquire, self: LeaseState | undefine
       for (const waiter of waiters) {
         if (waiter === self || seen.has(waiter) || waiter.extras!.any !== 0) continue
         seen.add(waiter)
-        const { wants, rank: its } = waiter.extras!
-        pending.push({ wants, before: other => other.extras!.rank < its || (other.extras!.rank === its && other.id < waiter.id) })
+        const { wants, permits, rank: its } = waiter.extras!
+        pending.push({ wants, permits, before: other => other.extras!.rank < its || (other.extras!.rank === its && other.id < waiter.id) })
       }
     }
   }

@@ -6,6 +6,7 @@ import { Election, type ElectionOptions } from './recipe/election.ts'
 import { Lock, type LockOptions, NOT_FOR_LOCK } from './recipe/lock.ts'
 import { Pool, type PoolOptions } from './recipe/pool.ts'
 import { Registry } from './recipe/registry/registry.ts'
+import { Semaphore, type SemaphoreOptions } from './recipe/semaphore.ts'
 import { Session, type SessionOptions } from './recipe/session.ts'
 import { Shards, type ShardsOptions } from './recipe/shards/shards.ts'
 import { type NumberedSlot, type SlotOptions, takeSlot } from './recipe/slots.ts'
@@ -37,6 +38,7 @@ export type {
   RegistrationEvent,
   Registry,
 } from './recipe/registry/registry.ts'
+export type { PermitOptions, Semaphore, SemaphoreOptions } from './recipe/semaphore.ts'
 export type { Session, SessionOptions } from './recipe/session.ts'
 export type { JoinOptions, Shard, Shards, ShardsOptions } from './recipe/shards/shards.ts'
 export type { NumberedSlot, SlotOptions } from './recipe/slots.ts'
@@ -61,6 +63,16 @@ export class Leases extends LeaseClient {
   lock(names: Names, options?: LockOptions): Lock {
     if (options !== undefined) checkOptions(options, 'lock', NOT_FOR_LOCK)
     return new Lock(this, names, options)
+  }
+
+  /**
+   * A semaphore: at most so many permits in use at once.
+   *
+   * @example
+   * await leases.semaphore('downloads', { permits: 3 }).run(async lease => { … })
+   */
+  semaphore(name: string, options: SemaphoreOptions): Semaphore {
+    return new Semaphore(this, name, options)
   }
 
   /**

@@ -211,6 +211,8 @@ export interface GrantView {
   readonly since: number
   /** About how many ms the lease has left unless it is renewed, for display only. */
   readonly remaining: number
+  /** The units that may be in use at once, as the lease states. Left out: it states none. */
+  readonly permits?: number
 }
 
 export interface WaiterView {
@@ -224,11 +226,15 @@ export interface WaiterView {
   readonly priority: number
   /** Wall time in ms, for display only. */
   readonly since: number
+  /** The units that may be in use at once, as the request states. Left out: it states none. */
+  readonly permits?: number
 }
 
 export interface ResourceView {
   readonly resource: string
   readonly capacity: number
+  /** The units that may be in use at once, by the smallest `permits` of its holders. Left out: they state none, and the capacity counts. */
+  readonly limit?: number
   readonly grants: readonly GrantView[]
   readonly queue: readonly WaiterView[]
   /** The highest token shown to `fence`; 0 when none was. */

@@ -85,7 +85,7 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'target-not-empty':
     'the log to move into is not empty ({leases} leases, {policies} policies, {keys} keys, {entries} entries without a lease): name an empty one',
 
-  held: '[fewer than {any} of {of} are free; ]{resource} is held by {holder}[{frozen?}, which may still use it]',
+  held: '[fewer than {any} of {of} are free; ]{resource} is held by {holder}[{frozen?}, which may still use it][; at most {limit} can be in use at once]',
   reserved: '[fewer than {any} of {of} are free; ]{resource} is reserved for earlier waiters',
   'entry-held': 'the entry {key} belongs to {holder}',
   'entry-without-lease': 'the entry {key} is attached to no lease: change it by a transaction, or delete it first',

@@ -106,6 +106,7 @@ class Client {
       onWait: tells,
       grace,
       maxLife,
+      permits,
       ...rest
     } = args as Readonly<Record<string, unknown>> & {
       readonly names: string
@@ -113,7 +114,11 @@ class Client {
       readonly parent?: string
       readonly onWait?: boolean
     }
-    const advanced = { ...(grace !== undefined && { grace }), ...(maxLife !== undefined && { maxLife }) }
+    const advanced = {
+      ...(grace !== undefined && { grace }),
+      ...(maxLife !== undefined && { maxLife }),
+      ...(permits !== undefined && { permits }),
+    }
     const stop = new AbortController()
     this.#calls.set(number, stop)
     const onWait = (place: number | { readonly position: number }) =>

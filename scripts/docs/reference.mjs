@@ -123,6 +123,7 @@ function typeOf(schema) {
     maxLength,
     maxItems,
     additionalProperties,
+    properties,
   } = schema ?? {}
   if (constant !== undefined) return `\`${JSON.stringify(constant)}\``
   if (values !== undefined) return values.map(value => `\`${JSON.stringify(value)}\``).join(' or ')
@@ -139,7 +140,11 @@ function typeOf(schema) {
       ? `list of ${typeOf(items)}`
       : type === 'object' && additionalProperties?.type
         ? `object of ${typeOf(additionalProperties)}`
-        : [type ?? 'any'].flat().join(' or ')
+        : type === 'object' && properties !== undefined
+          ? `object (${Object.keys(properties)
+              .map(field => `\`${field}\``)
+              .join(', ')})`
+          : [type ?? 'any'].flat().join(' or ')
   return [name, ...bounds].join(', ')
 }
 
@@ -311,7 +316,7 @@ async function settings() {
             cell(option.description),
           ]),
           ['none', '`moveTo`', 'stores to which a key with `admin` may move the leases'],
-          ['none', '`checkCommands`', 'commands that health checks may run, by name ([registry](../registry.md#on-a-server))'],
+          ['none', '`checkCommands`', 'commands that health checks may run, by name ([registry](../registry-server.md#on-a-server))'],
           ['none', '`limits`', 'numbers, below'],
         ],
       ),

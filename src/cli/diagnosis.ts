@@ -76,7 +76,7 @@ function crowd({ users }: Diagnosis): Finding[] {
     {
       about: 'processes',
       problem: `${users.count} processes use the store directly, and it carries about ${users.capacity} well: each costs all others`,
-      change: "run leasehold serve beside the store, and let them connect with via: 'server' or ?via=server (docs/operate/capacity.md)",
+      change: "run leasehold serve beside the store, and let them connect with via: 'server' or ?via=server (docs/operate/processes.md)",
     },
   ]
 }

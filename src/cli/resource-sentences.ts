@@ -24,6 +24,7 @@ export function resourceSentences(known: ExplainedFacts): string[] {
       : []),
     ...(grants.length === 0 ? free(known) : grants.flatMap(grant => heldBy(grant, known))),
     ...room(resource),
+    ...disagreement(resource),
     ...(queue.length > 0 ? waiters(known) : []),
   ]
 }
@@ -67,13 +68,31 @@ function heldBy(
   return [`${resource} is ${how} ${who}${labelled} for ${heldFor}. Without a renewal it expires in ${left}.`]
 }
 
-function room({ capacity, grants, queue }: ResourceView): string[] {
+function room({ capacity, limit, grants, queue }: ResourceView): string[] {
   const used = unitsTaken(grants)
   if (capacity === 0) return ['Its capacity is 0: no lease is granted until a policy raises it.']
-  if (capacity === 1) return []
+  if (capacity === 1 && limit === undefined) return []
   const first = queue[0]
   const wants = first === undefined || first.shared ? '' : `; the first waiter wants ${first.units}`
+  if (limit !== undefined) return [`${used} of ${limit} permits are taken${wants}.`]
   return [`${used} of ${capacity} units are taken${wants}.`]
+}
+
+/** Clients of one semaphore that state different permits: after a change of the program, or by mistake. */
+function disagreement({ limit, capacity, grants, queue }: ResourceView): string[] {
+  const stated = [...grants, ...queue].filter(({ permits }) => permits !== undefined)
+  const numbers = [...new Set(stated.map(({ permits }) => permits!))].sort((one, other) => one - other)
+  const without = [...grants, ...queue].find(({ permits }) => permits === undefined)
+  if (numbers.length === 0 || (numbers.length === 1 && without === undefined)) return []
+  const said = numbers.map(number => {
+    const [first, ...others] = stated.filter(({ permits }) => permits === number)
+    return `${number} (${first!.holder}${others.length === 0 ? '' : ` and ${others.length} more`})`
+  })
+  if (without !== undefined) said.push(`none, which means ${capacity} (${without.holder})`)
+  const inForce = limit === undefined ? '' : ` ${limit} is in force now.`
+  return [
+    `Its clients state different permits: ${joinWithAnd(said)}. A grant keeps to the smallest number of all holders and the requester.${inForce}`,
+  ]
 }
 
 function waiters({ resource: { queue, grants }, now }: ExplainedFacts): string[] {

@@ -1,7 +1,7 @@
 /**
  * Lists the processes that use a store directly, for operators: a process that has used one for some minutes announces itself there with its version, once in ten
  * minutes, and a server at once. What a process costs the others grows with their number, so it warns when there are more than the store carries well
- * (docs/operate/capacity.md). Before the rules of a log are raised, it shows who does not know the new ones.
+ * (docs/operate/processes.md). Before the rules of a log are raised, it shows who does not know the new ones.
  */
 import { hostname } from 'node:os'
 import type { Clock } from '../clock.ts'
@@ -128,7 +128,7 @@ export function countUser(
 }
 
 export function crowdedMessage(where: string, count: number, capacity: number): string {
-  return `${count} processes use ${where} directly, and it carries about ${capacity} well: run leasehold serve beside it, and connect with via: 'server' or ?via=server (docs/operate/capacity.md)`
+  return `${count} processes use ${where} directly, and it carries about ${capacity} well: run leasehold serve beside it, and connect with via: 'server' or ?via=server (docs/operate/processes.md)`
 }
 
 function warn(message: string): void {

@@ -109,7 +109,7 @@ export interface AcquireOptions {
 }
 
 export interface AdvancedAcquireOptions {
-  /** Take any this many of the resources instead of all. `lease.resources` says which. */
+  /** The number of the resources that suffice. `lease.resources` says which were granted. @default all of them */
   readonly any?: number | undefined
   /**
    * The lease stays suspect this long after its ttl: granted to no other holder, and restored by a renewal.
@@ -132,6 +132,11 @@ export interface AdvancedAcquireOptions {
   readonly holding?: readonly Lease[] | undefined
   /** Take members of a pool: the only name is that of the pool then. `leases.pool(name)` is the usual way. */
   readonly pool?: PoolRequest | undefined
+  /**
+   * The units of each resource that may be in use at once. A grant keeps to the smallest number of all leases on the resource. `leases.semaphore(name)` is the usual way.
+   * @default none: what policies say, at first 1
+   */
+  readonly permits?: number | undefined
   /** Called with the number of the waiting lease once it has queued; again if its place was lost and it queued anew. */
   readonly onQueued?: ((lease: number) => void) | undefined
   /** Called whenever the lessor could not be reached and an endless wait goes on. */
@@ -204,6 +209,7 @@ const ADVANCED: OptionChecks<AdvancedAcquireOptions> = {
   recall: [isBoolean, 'true or false'],
   holding: [value => Array.isArray(value) && value.every(held => held instanceof Lease), 'an array of leases'],
   pool: [isObject, 'an object'],
+  permits: [anything],
   onQueued: [isFunction, 'a function'],
   onAway: [isFunction, 'a function'],
   confirm: [anything],

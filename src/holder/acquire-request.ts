@@ -79,7 +79,7 @@ const NOTHING: AdvancedAcquireOptions = {}
 
 export function acquireCommand(names: readonly string[], options: DecidedOptions, context: RequestContext): AcquireRequest {
   const { mode = 'exclusive', units, priority, steal = false, labels, entries, advanced = NOTHING } = options
-  const { any, grace, maxLife, recall, holding, pool, require = [] } = advanced
+  const { any, grace, maxLife, recall, holding, pool, permits, require = [] } = advanced
   const { holder, incarnation, lessor, wait } = context
   if (require.length > 0) assertPromised(lessor, require)
   if (steal !== false && !wait)
@@ -111,6 +111,7 @@ export function acquireCommand(names: readonly string[], options: DecidedOptions
   if (maxLife !== undefined) command.maxLife = milliseconds(maxLife, 'maxLife')
   if (steal !== false) command.steal = steal === 'force' ? 'force' : 'after'
   if (recall === true) command.recall = true
+  if (permits !== undefined) command.permits = permits
   return { ...settings, command, learned: context.learned, require, listens: pool !== undefined }
 }
 

@@ -344,10 +344,11 @@ export const COMMAND_TABLE = {
       steal: optional(choice(['after', 'force']), 'STEAL', 'FORCE'),
       recall: defaulted(flag),
       pool: optional(poolRequest),
+      permits: optional(count),
     },
     bits: {
       ...{ any: 1, wait: 2, priority: 4, entries: 8, parent: 16, labels: 32, holding: 64 },
-      ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096, pool: 8_192 },
+      ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096, pool: 8_192, permits: 16_384 },
     },
   },
   renew: {

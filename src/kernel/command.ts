@@ -130,6 +130,11 @@ export interface Acquire {
   readonly recall?: boolean
   /** Members of a pool instead of named resources: `wants` is empty then. */
   readonly pool?: PoolRequest
+  /**
+   * The units of each resource that may be in use at once, in the opinion of this lease: a grant keeps to the smallest number of all leases on the resource.
+   * A lease without this has that of the policies, by default 1, and a policy that states a capacity bounds all of them. Not with `any`, `pool` or shared wants.
+   */
+  readonly permits?: number
 }
 
 /**

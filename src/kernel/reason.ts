@@ -135,6 +135,8 @@ export const REASONS = {
       frozen: 'flag?',
       any: 'number?',
       of: 'number?',
+      /** The units that may be in use at once, if others allow fewer than the request. */
+      limit: 'number?',
     },
   },
   reserved: { number: 81, code: 'HELD', facts: { resource: 'text', queue: 'number', any: 'number?', of: 'number?' } },

@@ -235,11 +235,11 @@ export function explainTerm(plan: TermPlan, { renewalCost, min, max }: TermOptio
     return `The first term is the default, ${inWords(first)}, and grows with age: only ${past}, and it takes ${ENOUGH} to learn from them; ${bounds}.`
   const price = `a renewal counts as ${inWords(renewalCost)} of idle time`
   if (kind === 'fixed') {
-    const older = plan.at(HOUR, first) > first ? ', and longer for a lease that has run for long' : ''
+    const grows = plan.at(HOUR, first) > first
     const why = Number.isFinite(cost)
       ? `terms that grow with age would cost ${inWords(cost)} a lease instead of ${inWords(fixedCost)}`
       : `it takes ${MANY} of them to learn how terms should grow with age`
-    return `Every term is ${inWords(first)}${older}: ${past}, ${price}, and ${why}; ${bounds}.`
+    return `${grows ? `Terms start at ${inWords(first)} and grow with the age of a lease` : `Every term is ${inWords(first)}`}: ${past}, ${price}, and ${why}; ${bounds}.`
   }
   const later = [MINUTE, HOUR].map(age => `${inWords(plan.at(age, first))} at the age of ${inWords(age)}`).join(' and ')
   return `The first term is ${inWords(first)}, then ${later}: ${past}, ${price}, and this is expected to cost ${inWords(cost)} a lease instead of ${inWords(fixedCost)} with the best single term, ${inWords(fixed)}; ${bounds}.`

@@ -1,6 +1,7 @@
 /** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
 import { flapOf } from '../kernel/rule/flap.ts'
+import { limitInForce } from '../kernel/rule/permits.ts'
 import { capacityOf, rule } from '../kernel/rule/policy.ts'
 import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
@@ -96,7 +97,12 @@ function grantView({ lease, resource, token, units, shared }: Grant, remaining: 
     status: statusOf(lease),
     since: lease.since,
     remaining: remaining(lease),
+    ...permitsOf(lease),
   }
+}
+
+function permitsOf({ extras }: LeaseState): { readonly permits?: number } {
+  return extras === undefined || extras.permits === 0 ? {} : { permits: extras.permits }
 }
 
 function waiterView(resource: Resource, lease: LeaseState, position: number): WaiterView {
@@ -110,6 +116,7 @@ function waiterView(resource: Resource, lease: LeaseState, position: number): Wa
     shared: want.shared,
     priority: lease.extras!.priority,
     since: lease.since,
+    ...permitsOf(lease),
   }
 }
 
@@ -125,6 +132,7 @@ export function resourceView(
   return {
     resource: name,
     capacity: capacityOf(state, name),
+    ...(resource !== undefined && (resource.permits?.total ?? 0) > 0 && { limit: limitInForce(state, resource) }),
     grants: (resource?.grants ?? []).slice(0, holders).map(grant => grantView(grant, remaining)),
     queue: first.length < waiters ? [...first, ...poolQueue(state, name, waiters - first.length)] : first,
     fence: state.fences.get(name) ?? 0,

@@ -113,6 +113,7 @@ const DESCRIBED: ReadonlyMap<object, Descriptions> = new Map([
     steal: '',
     recall: 'Tell the present holders that another client waits.',
     pool: 'Members of a pool instead of named resources.',
+    permits: 'How many units of each resource may be in use at once; a grant keeps to the smallest number of all leases on it.',
   }),
   describedRecord(attachment, { key: '', value: '', generation: GENERATION }),
   describedRecord(poolCondition, { label: '', test: '', values: '' }),

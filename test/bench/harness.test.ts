@@ -234,15 +234,8 @@ describe('the arguments', () => {
     const parts = Object.values(all as Record<string, { parts: object }>).flatMap(group => Object.keys(group.parts))
     expect(new Set(parts).size).toBe(parts.length)
     expect(parts.filter(part => part in all)).toEqual([])
-    for (const page of [
-      'docs/numbers.md',
-      'docs/performance.md',
-      'docs/python.md',
-      'docs/registry.md',
-      'docs/stores.md',
-      ...readdirSync(join(root, 'docs/stores')).map(page => `docs/stores/${page}`),
-      'docs/decisions.md',
-    ])
+    const files = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' })
+    for (const page of files.filter(file => file.endsWith('.md')).map(file => join('docs', file)))
       for (const [, name] of readFileSync(join(root, page), 'utf8').matchAll(/npm run bench -- ([a-z][\w-]*)/g))
         expect([...Object.keys(all), ...parts], page).toContain(name)
   })

@@ -128,6 +128,12 @@ const EXTREMES: Readonly<Record<string, (size: number) => { readonly world: Worl
     for (let i = 0; i < size; i++) world.acquire('child', `c/${i}`, { parent })
     return { world, command: { kind: 'release', lease: parent } }
   },
+  'grants to all waiters for permits, each with another number of them': size => {
+    const world = new World({ strict: false })
+    const { lease: held } = world.acquire('holder', 'queue', { permits: 1 })
+    for (let i = 0; i < size; i++) world.queue(`w${i}`, 'queue', { permits: 2 * size - i })
+    return { world, command: { kind: 'release', lease: held } }
+  },
   'a break of a shared resource': size => {
     const world = new World({ strict: false })
     for (let i = 0; i < size; i++) world.do({ ...shared('shared'), holder: `s${i}` })

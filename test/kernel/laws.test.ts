@@ -9,10 +9,9 @@ import type { Proposal } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
 import type { Effects } from '../../src/kernel/rule/effects.ts'
-import { rule } from '../../src/kernel/rule/policy.ts'
 import { newLineage } from '../../src/kernel/state/lineage.ts'
 import { COUNTER_LIMIT, createState, type LeaseState, RULES, SLOTS, type State } from '../../src/kernel/state.ts'
-import { check } from '../support/kernel/invariant.ts'
+import { agreed, check } from '../support/kernel/invariant.ts'
 import { random, Stream, type StreamOptions } from '../support/kernel/stream.ts'
 import { reload } from '../support/kernel/world.ts'
 
@@ -150,7 +149,9 @@ describe('whatever is proposed', { timeout: 900_000 }, () => {
                 ({ lease }) => lease.id === victim || !(thawed.has(lease.id) || endsWithAny(lease, others)),
               )
               const used = stays.reduce((sum, grant) => sum + grant.units, 0)
-              return shared ? used === 0 : !stays.some(grant => grant.shared) && used + units <= rule(before, name, 'capacity')
+              const stated = [command.permits ?? 0, ...stays.map(({ lease }) => lease.extras?.permits ?? 0)]
+              const room = Math.min(...stated.map(permits => agreed(before, name, permits)))
+              return shared ? used === 0 : !stays.some(grant => grant.shared) && used + units <= room
             })
             expect(fits, `${JSON.stringify(command)} need not have ended ${victim}`).toBe(false)
           }

@@ -74,7 +74,7 @@ describe('a plan', () => {
     const levels = [new Counting().add(8, 36_000_000).read()]
     const plan = planTerm(levels, { ...OPTIONS, renewalCost: 10_000 })
     const { first, at } = plan
-    expect(explainTerm(plan, OPTIONS)).toMatch(/and longer for a lease that has run for long.*it takes 20 of them/)
+    expect(explainTerm(plan, OPTIONS)).toMatch(/^Terms start at .* and grow with the age of a lease: .*it takes 20 of them/)
     expect(first).toBeLessThanOrEqual(30_000 * 1.2 ** 8)
     expect(at(600_000, first)).toBeGreaterThan(first)
     for (const age of [60_000, 600_000, 3_600_000]) expect(at(age, first)).toBeLessThanOrEqual(Math.max(first, 2 * age))

@@ -36,6 +36,7 @@ const ACTS: Readonly<Record<Feature, History>> = {
     world.policy('p', { capacity: 3 })
     world.acquire('a', [], { wants: [{ resource: 'p', units: 2 }] })
   },
+  permits: world => void world.acquire('a', 'x', { permits: 2 }),
   shared: world => void world.acquire('a', [], { wants: [{ resource: 'x', shared: true }] }),
   parent: world => void world.acquire('a', 'x', { parent: world.acquire('a', []) }),
   session: world => void world.acquire('a', 'x', { parent: world.acquire('a', [], marked('session')) }),
@@ -81,9 +82,9 @@ const ACTS: Readonly<Record<Feature, History>> = {
   },
   'renew-with-ttl': world => void world.do({ kind: 'renew', leases: [world.acquire('a', 'x')], ttl: 2_000 }),
   'learned-term': world => void world.acquire('a', 'x', marked('learned-term')),
-  'worker-heartbeat': world => {
-    const held = world.acquire('a', 'x', marked('worker-heartbeat'))
-    world.referee.pairs.acts('worker-heartbeat', [held])
+  'worker-renews': world => {
+    const held = world.acquire('a', 'x', marked('worker-renews'))
+    world.referee.pairs.acts('worker-renews', [held])
     world.referee.beliefs.begins(world.belief(held))
   },
   'renew-never': world => void world.acquire('a', 'x', marked('renew-never')),
@@ -163,11 +164,11 @@ describe('a pair', () => {
 
   test('does not count before a judge has looked at the lease', () => {
     const world = new RefereedWorld()
-    const held = world.acquire('a', 'x', { grace: 100, ...marked('worker-heartbeat') })
-    world.referee.pairs.acts('worker-heartbeat', [held])
-    expect(world.referee.pairs.counts.has(pairName('grace', 'worker-heartbeat'))).toBe(false)
+    const held = world.acquire('a', 'x', { grace: 100, ...marked('worker-renews') })
+    world.referee.pairs.acts('worker-renews', [held])
+    expect(world.referee.pairs.counts.has(pairName('grace', 'worker-renews'))).toBe(false)
     world.referee.beliefs.begins(world.belief(held))
-    expect(world.referee.pairs.counts.get(pairName('grace', 'worker-heartbeat'))).toBe(1)
+    expect(world.referee.pairs.counts.get(pairName('grace', 'worker-renews'))).toBe(1)
   })
 
   test('of a refused transfer does not count', () => {

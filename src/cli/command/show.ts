@@ -32,10 +32,11 @@ function idle({ grants, queue }: ResourceView): boolean {
 
 async function showResource({ out, clock }: Invocation, view: ResourceView, revision: number): Promise<void> {
   if (out.json) return out.data({ ...view, revision })
-  const { resource, capacity, grants, queue, fence } = view
+  const { resource, capacity, limit, grants, queue, fence } = view
   const now = clock.wall()
   const lines = [`${clean(resource)}: ${summary(view)}`]
-  if (capacity !== 1) lines.push(`capacity ${capacity}, ${unitsTaken(grants)} taken`)
+  if (limit !== undefined) lines.push(`permits ${limit}, ${unitsTaken(grants)} taken`)
+  else if (capacity !== 1) lines.push(`capacity ${capacity}, ${unitsTaken(grants)} taken`)
   if (fence > 0) lines.push(`highest token that fence has accepted: ${fence}`)
   if (grants.length > 0)
     lines.push(

@@ -6,7 +6,7 @@ import { countEntry } from '../rule/service.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { Grant, LeaseState, OWN_INCARNATION } from '../state/lease-state.ts'
 import { extrasOf, findLease, linkChild } from '../state/leases.ts'
-import { addEntry, listGrant, resourceOf } from '../state/resources.ts'
+import { addEntry, listGrant, resourceOf, useUnits } from '../state/resources.ts'
 import { type Attached, FROZEN, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
 import { Damaged, NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import { readClaim, writeClaim } from './saved-claim.ts'
@@ -67,6 +67,7 @@ export function writeLease(to: Writer, state: State, lease: LeaseState): readonl
     to.bool(want.shared)
   })
   to.uint(extras.any)
+  to.uint(extras.permits)
   to.int(extras.rank)
   to.int(extras.priority)
   to.bool(extras.passedOn !== undefined)
@@ -139,6 +140,7 @@ export function readLease(from: Reader): SavedLease {
   const extras = extrasOf(lease)
   extras.wants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool() }))
   extras.any = from.uint()
+  extras.permits = from.uint()
   extras.rank = from.int()
   extras.priority = from.int()
   if (from.bool()) extras.passedOn = { rank: from.int(), since: from.uint() }
@@ -164,8 +166,7 @@ export function link(state: State, lease: LeaseState, { grants, parent, entries 
   for (const { resource: name, units, shared, token } of grants) {
     const resource = resourceOf(state, name)
     listGrant(new Grant(lease, resource, shared ? 0 : units, token))
-    if (shared) resource.sharers++
-    else resource.used += units
+    useUnits(resource, lease, shared, units)
   }
   if (lease.status === WAITING && lease.extras === undefined) throw new Damaged(`lease ${lease.id} waits for nothing`)
   if (more.some(isPending))

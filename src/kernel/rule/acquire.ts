@@ -26,7 +26,8 @@ import { type Effects, emit } from './effects.ts'
 import { outsideBounds, withKeyDefaults } from './key-bounds.ts'
 import { beyondLimits, useOfRequest } from './key-limit.ts'
 import { recall } from './operate.ts'
-import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, TTL_MAX, TTL_MIN, ttlOutside } from './policy.ts'
+import { leasesOf, limitAmong, limitBeside, ownLimit } from './permits.ts'
+import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, TTL_MAX, TTL_MIN, ttlOutside, UNITS_LIMIT } from './policy.ts'
 import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
 import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
 import { mayGoFirst, wouldBeServed } from './pool/turn.ts'
@@ -51,6 +52,7 @@ const RANGES = [
   ['priority', -PRIORITY_LIMIT, PRIORITY_LIMIT],
   ['grace', 0, TTL_LIMIT],
   ['maxLife', 1, TTL_LIMIT],
+  ['permits', 1, UNITS_LIMIT],
 ] as const
 
 function isWhole(value: number, low: number, high: number): boolean {
@@ -75,7 +77,7 @@ function malformed(command: Acquire): Flaw | undefined {
     const wrong = badPoolRequest(command)
     if (wrong !== undefined) return wrong
   } else if (command.wait === true && command.wants.length === 0) return { reason: 'nothing-to-wait-for', facts: {} }
-  const wrong = badWants(command.wants) ?? (command.entries && badAttachments(command.entries))
+  const wrong = badWants(command.wants) ?? badPermits(command) ?? (command.entries && badAttachments(command.entries))
   return wrong ?? (command.labels === undefined && command.holding === undefined ? undefined : badLabels(command))
 }
 
@@ -92,6 +94,14 @@ function badWants(wants: readonly Want[]): Flaw | undefined {
       if (wants[j]!.resource === want.resource) return { reason: 'named-twice', facts: { field: 'wants', name: want.resource } }
   }
   return undefined
+}
+
+/** Permits count units of the named resources. */
+function badPermits({ permits, wants, any, pool }: Acquire): Flaw | undefined {
+  if (permits === undefined) return undefined
+  const other = pool !== undefined ? 'pool' : any !== undefined ? 'any' : wants.some(({ shared }) => shared === true) ? 'shared' : undefined
+  if (other !== undefined) return { reason: 'not-together', facts: { field: 'permits', other } }
+  return wants.length === 0 ? { reason: 'needs', facts: { field: 'permits', other: 'wants' } } : undefined
 }
 
 function badAttachments(entries: readonly Attachment[]): Flaw | undefined {
@@ -163,12 +173,13 @@ function rankOf(state: State, command: Acquire, wants: readonly WantedResource[]
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
-function held(state: State, wants: readonly WantedResource[], any: number, rank: number): Refused {
+function held(state: State, { any = 0, permits = 0 }: Acquire, wants: readonly WantedResource[], rank: number): Refused {
   if (state.quiet !== undefined) return quiet(state)
-  const busy = wants.find(want => choose(state, [want], 0, rank, state.nextLease) === undefined)!
+  const busy = wants.find(want => choose(state, [want], { any: 0, rank, id: state.nextLease, permits }) === undefined)!
   const resource = state.resources.get(busy.resource)!
   const holder = resource.grants[0]
   const about = { resource: resource.name, queue: resource.queue.length, ...(any > 0 && { any, of: wants.length }) }
+  const limit = limitBeside(state, resource.name, resource, permits)
   if (holder === undefined) return refuse(state, 'reserved', about)
   const { lease, token } = holder
   const { id, since, status } = lease
@@ -179,6 +190,7 @@ function held(state: State, wants: readonly WantedResource[], any: number, rank:
     token,
     since,
     ...(status === FROZEN && { frozen: true }),
+    ...(limit < permits && { limit }),
   })
 }
 
@@ -213,6 +225,7 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
   if (wrong !== undefined) return refuseFlaw(state, wrong)
   const over = exhausted(state)
   if (over !== undefined) return over
+  const { permits = 0 } = command
   const wants: WantedResource[] = []
   for (const { resource, units = 1, shared = false } of command.wants) wants.push({ resource, units, shared })
   const claim = command.pool === undefined ? undefined : claimOf(state, command)
@@ -221,7 +234,7 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
     if (key !== 0 && !allowed(state, key, 'acquire', want.resource)) return forbidden(state, 'acquire', want.resource)
     if (command.steal !== undefined && !allowed(state, key, 'break', want.resource))
       return forbidden(state, 'break', want.resource, 'steal')
-    const capacity = capacityOf(state, want.resource)
+    const capacity = ownLimit(state, want.resource, permits)
     if (want.units > capacity) return refuse(state, 'beyond-capacity', { resource: want.resource, units: want.units, capacity })
   }
   if (wants.length === 0 && claim === undefined && !allowedSomewhere(state, key, 'acquire', 'register'))
@@ -267,14 +280,14 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
           return kept !== undefined && mayTouch(state, key, kept)
         })
   if (claim !== undefined) return planPool(state, command, { wants, rank, parent, holding, claim, victims: NOTHING }, mustWait)
-  const chosen = mustWait ? undefined : choose(state, wants, command.any ?? 0, rank, state.nextLease)
+  const chosen = mustWait ? undefined : choose(state, wants, { any: command.any ?? 0, rank, id: state.nextLease, permits })
   if (chosen === undefined) {
-    if (command.wait !== true) return held(state, wants, command.any ?? 0, rank)
+    if (command.wait !== true) return held(state, command, wants, rank)
     const refused = cannotWait(state, command, wants, rank, holding)
     if (refused !== undefined) return refused
   }
   if (command.steal === undefined || chosen !== undefined) return { wants, rank, parent, holding, claim, chosen, victims: NOTHING }
-  const victims = victimsOf(state, { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent })
+  const victims = victimsOf(state, { wants, any: command.any ?? 0, permits, force: command.steal === 'force', rank, key, parent })
   return 'kind' in victims ? victims : { wants, rank, parent, holding, claim, chosen, victims }
 }
 
@@ -337,44 +350,51 @@ function cannotWait(
   rank: number,
   holding: readonly number[],
 ): Refused | undefined {
-  const { any, steal } = command
+  const { any, steal, permits = 0 } = command
   for (const want of wants) {
     const resource = state.resources.get(want.resource)
     const most = rule(state, want.resource, 'waiters')
     if (resource !== undefined && resource.queue.length >= most)
       return refuse(state, 'too-many-waiters', { resource: want.resource, limit: most })
-    if (steal === undefined && any === undefined && resource !== undefined && blocksItself(state, resource, want, holding))
+    if (steal === undefined && any === undefined && resource !== undefined && blocksItself(state, resource, want, { holding, permits }))
       return refuse(state, 'waits-for-itself', { resource: want.resource })
     const unused = steal === undefined && any === undefined ? unusedBefore(state, command, want) : undefined
     if (unused !== undefined) return refuse(state, 'waits-for-transferred', { resource: want.resource, lease: unused })
   }
   if (any !== undefined || steal !== undefined) return undefined
-  const path = findCycle(state, wants, rank, holding)
+  const path = findCycle(state, wants, rank, holding, permits)
   if (path === undefined) return undefined
   return refuse(state, 'deadlock', { cycle: path })
 }
 
 /** The first lease that was transferred to this very process and that it has not begun to use, if it is in the way of the request. */
-function unusedBefore(state: State, { holder, incarnation }: Acquire, want: WantedResource): number | undefined {
+function unusedBefore(state: State, { holder, incarnation, permits = 0 }: Acquire, want: WantedResource): number | undefined {
   let first: number | undefined
   for (const { id, holder: owner, incarnation: theirs, extras, grants, status } of state.unused) {
     if (theirs !== incarnation || owner.name !== holder || extras!.open || status === FROZEN) continue
     const given = grants.find(({ resource }) => resource.name === want.resource)
     if (given === undefined) continue
-    const isInTheWay = want.shared ? !given.shared : given.shared || given.units + want.units > capacityOf(state, want.resource)
+    const limit = limitAmong(state, want.resource, permits, [given.lease])
+    const isInTheWay = want.shared ? !given.shared : given.shared || given.units + want.units > limit
     if (isInTheWay && (first === undefined || id < first)) first = id
   }
   return first
 }
 
 /** Even if all other holders let go, the leases that the caller keeps would still be in its way. */
-function blocksItself(state: State, resource: Resource, want: WantedResource, holding: readonly number[]): boolean {
+function blocksItself(
+  state: State,
+  resource: Resource,
+  want: WantedResource,
+  { holding, permits }: { readonly holding: readonly number[]; readonly permits: number },
+): boolean {
   // Searched among the caller's leases: the resource may have thousands of holders.
   const kept = holding.map(id => findLease(state, id)!).filter(({ status }) => status !== FROZEN)
   const own = kept.flatMap(({ grants }) => grants.filter(given => given.resource === resource))
   if (want.shared) return own.some(given => !given.shared)
   const units = own.reduce((sum, given) => sum + given.units, want.units)
-  return own.some(given => given.shared) || units > capacityOf(state, resource.name)
+  const limit = limitAmong(state, resource.name, permits, leasesOf(own))
+  return own.some(given => given.shared) || units > limit
 }
 
 export function acquire(state: State, effects: Effects, asked: Acquire, key: number): Granted | Queued | Refused {
@@ -421,11 +441,11 @@ function keepExtras(state: State, lease: LeaseState, command: Acquire, { wants, 
     for (const { key } of command.entries ?? NOTHING) bounds = bounded(state, key, bounds)
   }
   const { grace, maxLife } = bounds
-  const { any = 0, priority = 0, labels = NOTHING } = command
-  if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0) return
+  const { any = 0, permits = 0, priority = 0, labels = NOTHING } = command
+  if (grace + maxLife + any + permits === 0 && priority === 0 && holding.length + labels.length === 0) return
   // A copy: the caller may change its object.
   const own = labels.map(([name, value]) => [name, value] as const)
-  Object.assign(extrasOf(lease), { grace, maxLife, any, priority, holding, labels: own })
+  Object.assign(extrasOf(lease), { grace, maxLife, any, permits, priority, holding, labels: own })
 }
 
 function granted(lease: LeaseState): Granted {

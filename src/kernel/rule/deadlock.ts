@@ -9,7 +9,8 @@
 import { findLease } from '../state/leases.ts'
 import { blocks } from '../state/order.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../state.ts'
-import { capacityOf, rule } from './policy.ts'
+import { limitBeside } from './permits.ts'
+import { rule } from './policy.ts'
 import { positionOf, type WantedResource } from './queue.ts'
 
 /** The longest chain of waiters that is followed: the depth of the call stack is not the same on every replica. */
@@ -21,6 +22,7 @@ export function findCycle(
   wants: readonly WantedResource[],
   rank: number,
   holding: readonly number[],
+  permits = 0,
 ): readonly string[] | undefined {
   if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
   const mine = new Set(holding)
@@ -37,7 +39,7 @@ export function findCycle(
     const resource = state.resources.get(want.resource)
     if (want.shared || resource === undefined || path.length === LONGEST) return false
     path.push(want.resource)
-    const holder = soleObstacle(state, resource, want)
+    const holder = soleObstacle(state, resource, want, from === undefined ? permits : from.extras!.permits)
     if (holder !== undefined) {
       if (mine.has(holder.id)) return true
       if (first(holder)) for (const waiter of state.keeping.get(holder.id) ?? []) if (follow(waiter)) return true
@@ -95,10 +97,10 @@ function mayLeadBack(state: State, wants: readonly WantedResource[], holding: re
 
 /** `path`: the resources of the cycle, in order. */
 /** The only holder in the way, if there is exactly one and it will not leave by itself. Of several holders, any might make room. */
-function soleObstacle(state: State, resource: Resource, want: WantedResource): LeaseState | undefined {
+function soleObstacle(state: State, resource: Resource, want: WantedResource, permits: number): LeaseState | undefined {
   const [only] = resource.grants
   if (only === undefined || resource.grants.length > 1 || only.shared || only.lease.status === FROZEN) return undefined
-  return only.units + want.units > capacityOf(state, resource.name) ? only.lease : undefined
+  return only.units + want.units > limitBeside(state, resource.name, resource, permits) ? only.lease : undefined
 }
 
 function behind({ queue }: Resource, rank: number): number {

@@ -9,7 +9,7 @@ import { entryBytes } from '../state/free-entries.ts'
 import { NO_GRANTS, withoutGrant } from '../state/lease-state.ts'
 import { dropLease, extrasOf, findLease, leaveParent, touch } from '../state/leases.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
-import { dropEntry, dropFreeEntry, placeOfGrant } from '../state/resources.ts'
+import { dropEntry, dropFreeEntry, freeUnits, placeOfGrant } from '../state/resources.ts'
 import {
   CAP,
   FROZEN,
@@ -82,8 +82,7 @@ function removeGrant(state: State, grant: Grant, freed: Freed): void {
   const pressed = state.pressed.size === 0 ? 0 : (state.pressed.get(resource) ?? 0)
   if (at < pressed) state.pressed.set(resource, pressed - 1)
   resource.held = withoutGrant(resource.held, at)
-  if (grant.shared) resource.sharers--
-  else resource.used -= grant.units
+  freeUnits(grant)
   if (resource.member !== undefined) updateRoom(state, resource.member, resource)
   freed.add(resource)
 }

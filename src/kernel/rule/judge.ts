@@ -1,11 +1,11 @@
 /** Which waiters a queue passes over, because the capacity of the resource is less than they want. */
 import type { Want } from '../command.ts'
 import type { LeaseState, Resource, State } from '../state.ts'
-import { capacityOf } from './policy.ts'
+import { ownLimit } from './permits.ts'
 
 /** Returns whether the capacity allows it at all, whatever is held now. */
-export function exists(state: State, want: Required<Want>): boolean {
-  const capacity = capacityOf(state, want.resource)
+export function exists(state: State, want: Required<Want>, permits = 0): boolean {
+  const capacity = ownLimit(state, want.resource, permits)
   return want.shared ? capacity > 0 : want.units <= capacity
 }
 
@@ -16,8 +16,8 @@ export function exists(state: State, want: Required<Want>): boolean {
 export function judgeWaiter(state: State, lease: LeaseState): void {
   const extras = lease.extras!
   extras.passed = undefined
-  const { wants, any } = extras
-  const lacking = wants.filter(want => !exists(state, want))
+  const { wants, any, permits } = extras
+  const lacking = wants.filter(want => !exists(state, want, permits))
   if (lacking.length === 0) return
   const isHopeless = wants.length - lacking.length < (any === 0 ? wants.length : any)
   extras.passed = new Set((isHopeless ? wants : lacking).map(want => want.resource))

@@ -12,7 +12,7 @@ export const TTL_LIMIT = 31_536_000_000
 export const WAITERS = 10_000
 export const LEASES = 1_000_000
 export const LEASES_PER_KEY = 200_000
-const UNITS_LIMIT = 1_000_000_000
+export const UNITS_LIMIT = 1_000_000_000
 /** The most prefixes with a policy: every snapshot carries them. */
 export const MAX_POLICIES = 50_000
 
@@ -71,9 +71,14 @@ export function rule<K extends keyof PolicyRules>(state: Pick<State, 'policies'>
 
 /** The units of a resource: what a policy says, else the units of the member that it is, else 1. */
 export function capacityOf(state: State, name: string): number {
-  if (state.pools.size === 0) return rule(state, name, 'capacity')
+  return statedCapacity(state, name) ?? DEFAULTS.capacity
+}
+
+/** Undefined: neither a policy nor a member of a pool says how many units the resource has. */
+export function statedCapacity(state: State, name: string): number | undefined {
   const prefix = ruledBy(state, name, 'capacity')
-  return prefix === undefined ? (memberOf(state, name)?.units ?? DEFAULTS.capacity) : state.policies.get(prefix)!.capacity!
+  if (prefix !== undefined) return state.policies.get(prefix)!.capacity!
+  return state.pools.size === 0 ? undefined : memberOf(state, name)?.units
 }
 
 const MAX_SCOPES = 256

@@ -5,12 +5,13 @@ import { Grant } from '../state/lease-state.ts'
 import { touch } from '../state/leases.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
-import { addResource, listGrant, resourceOf } from '../state/resources.ts'
+import { addResource, listGrant, resourceOf, useUnits } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, pushEvent, startTimer } from './effects.ts'
 import { judgeWaiter } from './judge.ts'
-import { capacityOf, rule } from './policy.ts'
+import { limitBeside } from './permits.ts'
+import { rule } from './policy.ts'
 import { beginHolding } from './pool/holders.ts'
 import { updateRoom } from './pool/member.ts'
 import { announceWaiter, joinPool, leavePool, pressPool, waitsForPool } from './pool/waiters.ts'
@@ -32,9 +33,18 @@ export function positionOf(resource: Resource, lease: LeaseState): number {
   return insertionIndex(resource.queue, lease.extras!.rank, lease.id)
 }
 
+/** A request or a waiter that is considered for a grant. */
+interface Applicant {
+  /** The number that suffices; 0: all. */
+  readonly any: number
+  readonly rank: number
+  readonly id: number
+  readonly permits?: number
+}
+
 /** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
-function mayTake(state: State, resource: Resource | undefined, want: WantedResource, rank: number, id: number): boolean {
-  const capacity = capacityOf(state, want.resource)
+function mayTake(state: State, resource: Resource | undefined, want: WantedResource, { rank, id, permits = 0 }: Applicant): boolean {
+  const capacity = limitBeside(state, want.resource, resource, permits)
   if (resource === undefined) return want.shared ? capacity > 0 : want.units <= capacity
   const hasRoom = want.shared ? capacity > 0 && resource.used === 0 : resource.sharers === 0 && resource.used + want.units <= capacity
   if (!hasRoom) return false
@@ -45,19 +55,14 @@ function mayTake(state: State, resource: Resource | undefined, want: WantedResou
 }
 
 /** Which of `wants` would be granted now: all, or the first `any` of them; undefined: it must wait. */
-export function choose(
-  state: State,
-  wants: readonly WantedResource[],
-  any: number,
-  rank: number,
-  id: number,
-): readonly ChosenWant[] | undefined {
+export function choose(state: State, wants: readonly WantedResource[], applicant: Applicant): readonly ChosenWant[] | undefined {
+  const { any } = applicant
   if (state.quiet !== undefined && wants.length > 0) return undefined
   const needed = any === 0 ? wants.length : any
   const chosen: ChosenWant[] = []
   for (const want of wants) {
     const resource = state.resources.get(want.resource)
-    if (mayTake(state, resource, want, rank, id)) chosen.push({ want, resource })
+    if (mayTake(state, resource, want, applicant)) chosen.push({ want, resource })
     else if (any === 0) return undefined
     if (chosen.length === needed) return chosen
   }
@@ -79,8 +84,7 @@ export function grant(state: State, effects: Effects, lease: LeaseState, chosen:
     const resource = found ?? addResource(state, want.resource)
     const given = new Grant(lease, resource, want.shared ? 0 : want.units, state.nextToken++)
     listGrant(given)
-    if (want.shared) resource.sharers++
-    else resource.used += want.units
+    useUnits(resource, lease, want.shared, want.units)
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     pushEvent(state, effects, 'granted', lease, want.resource, given.token, cause)
   }

@@ -7,6 +7,7 @@ import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
+import { limitOfHolders } from './permits.ts'
 import { capacityOf, rule } from './policy.ts'
 import { servePool } from './pool/serve.ts'
 import { type ChosenWant, choose, grant, leaveQueues } from './queue.ts'
@@ -37,11 +38,11 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
     const { resource, next, rank } = walk
-    const { wants, any } = next.extras!
+    const { wants, any, permits } = next.extras!
     // Where it stands, or stood before it was granted on the walk through another queue.
     let at = insertionIndex(resource.queue, rank, next.id)
     if (resource.queue[at] === next) {
-      const chosen = refused.has(next) || !entriesFree(state, next) ? undefined : choose(state, wants, any, rank, next.id)
+      const chosen = refused.has(next) || !entriesFree(state, next) ? undefined : choose(state, wants, { any, rank, id: next.id, permits })
       if (chosen === undefined) {
         refused.add(next)
         at = behind(state, resource, at, refused)
@@ -96,8 +97,9 @@ function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void
 }
 
 /** No waiter can get any of it: its queue need not be walked. */
-function isSpent(state: State, { name, sharers, used }: Resource): boolean {
-  return sharers === 0 && used >= capacityOf(state, name)
+function isSpent(state: State, resource: Resource): boolean {
+  const { name, sharers, used, permits } = resource
+  return sharers === 0 && used >= (permits === undefined ? capacityOf(state, name) : limitOfHolders(state, resource))
 }
 
 function begin(state: State, turns: Turns, resource: Resource): void {

@@ -6,7 +6,7 @@ import { FROZEN, type Freed, type Grant, type LeaseState, type State } from '../
 import { beyond, mayRelease, namesHeld } from './authority.ts'
 import type { Effects } from './effects.ts'
 import { end } from './end.ts'
-import { capacityOf } from './policy.ts'
+import { leasesOf, limitAmong } from './permits.ts'
 import type { WantedResource } from './queue.ts'
 import { refuse } from './refuse.ts'
 
@@ -17,6 +17,8 @@ export interface StealRequest {
   readonly wants: readonly WantedResource[]
   /** The number that suffices; 0: all. */
   readonly any: number
+  /** 0: it states none. */
+  readonly permits: number
   /** Also takes frozen units at once. */
   readonly force: boolean
   readonly rank: number
@@ -98,8 +100,8 @@ function victimsOn(
   for (let next = request.parent; next !== undefined; next = next.extras?.parent) above.add(next)
   const inTheWay = want.shared ? staying.filter(({ shared }) => !shared) : staying
   const own = inTheWay.filter(({ lease }) => above.has(lease))
-  const capacity = capacityOf(state, want.resource)
-  if (own.some(({ shared }) => want.shared || shared) || unitsOf(own) + want.units > capacity)
+  const ownLimit = limitAmong(state, want.resource, request.permits, leasesOf(own))
+  if (own.some(({ shared }) => want.shared || shared) || unitsOf(own) + want.units > ownLimit)
     return refuse(state, 'steals-from-parent', { lease: own[0]!.lease.id })
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
   if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
@@ -111,7 +113,17 @@ function victimsOn(
     (sum, { extras }) => sum + (extras!.wants.find(({ resource: name }) => name === resource.name)?.units ?? 0),
     0,
   )
-  return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, request, lease))
+  // The limit that is in force while all of them hold it: once some have ended, it may be higher.
+  const limit = limitAmong(state, want.resource, request.permits, leasesOf(staying))
+  const victims = fewest(candidates, unitsOf(staying) + promised + want.units - limit, lease => mayEnd(state, request, lease))
+  if (resource.permits === undefined || victims.length > MAX_SPARED) return victims
+  const ending = new Set(victims)
+  for (const lease of victims) {
+    const others = staying.filter(grant => grant.lease === lease || !ending.has(grant.lease))
+    const most = limitAmong(state, want.resource, request.permits, leasesOf(others))
+    if (unitsOf(others) + promised + want.units <= most) ending.delete(lease)
+  }
+  return [...ending]
 }
 
 function unitsOf(grants: readonly Grant[]): number {

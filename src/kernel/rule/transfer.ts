@@ -31,7 +31,7 @@ import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { isWithinBounds } from './key-bounds.ts'
 import { beyondLimits } from './key-limit.ts'
-import { capacityOf } from './policy.ts'
+import { limitAmong } from './permits.ts'
 import { chooseAll, FIRST_IN_LINE, grant, joinQueues, leaveQueues, pressHolders, type WantedResource } from './queue.ts'
 import { exhausted, gone, refuse, refuseFlaw } from './refuse.ts'
 import { grantWaiter, settle } from './settle.ts'
@@ -79,7 +79,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
 
 /** This goes on after a transfer. */
 interface PassedOnClaim
-  extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
+  extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'permits' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
   readonly ttl: number
   readonly since: number
   /** The timers that run: otherwise a lease that is passed back and forth would never end. */
@@ -87,13 +87,39 @@ interface PassedOnClaim
 }
 
 function claimOf(state: State, { ttl, since, extras }: LeaseState): PassedOnClaim {
-  const { maxLife = 0, grace = 0, by = '', parent, pool, priority = 0, rank = 0, recalled = false, labels = [], timers = [] } = extras ?? {}
+  const {
+    maxLife = 0,
+    grace = 0,
+    permits = 0,
+    by = '',
+    parent,
+    pool,
+    priority = 0,
+    rank = 0,
+    recalled = false,
+    labels = [],
+    timers = [],
+  } = extras ?? {}
   const running = timers.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) })
-  return { ttl, since, maxLife, grace, by, parent, pool: pool && { ...pool, shape: undefined }, priority, rank, recalled, labels, running }
+  return {
+    ttl,
+    since,
+    maxLife,
+    grace,
+    permits,
+    by,
+    parent,
+    pool: pool && { ...pool, shape: undefined },
+    priority,
+    rank,
+    recalled,
+    labels,
+    running,
+  }
 }
 
 /**
- * A waiting request of the recipient that the transfer answers: it asks for nothing else, and does not hang on another parent. Not if its key may not acquire
+ * A waiting request of the recipient that the transfer answers: it asks for nothing else, states the same permits, and does not hang on another parent. Not if its key may not acquire
  * all of them: every client may use any holder name.
  */
 function answeredWaiter(
@@ -105,6 +131,7 @@ function answeredWaiter(
   const parent = extras?.parent
   const isAnswered = (waiter: LeaseState) =>
     waiter.extras!.passedOn === undefined &&
+    waiter.extras!.permits === (extras?.permits ?? 0) &&
     waiter.holder.name === to &&
     (incarnation === undefined || waiter.incarnation === incarnation) &&
     covers(wants, waiter.extras!) &&
@@ -166,12 +193,12 @@ function leaseOfProcess(state: State, to: string, incarnation: number, wants: re
 
 /** The claim of a lease that was passed on continues with the lease that got it. A waiter keeps its own limit on its life if that is shorter. */
 function carryOn(state: State, effects: Effects, received: LeaseState, claim: PassedOnClaim): void {
-  const { grace, by, pool, priority, recalled, rank, since, running } = claim
+  const { grace, permits, by, pool, priority, recalled, rank, since, running } = claim
   const cap = running[CAP]
   const own = received.extras?.maxLife ?? 0
   const keepsOwn = own > 0 && (cap === undefined || own < cap.duration - cap.aged)
   const maxLife = keepsOwn ? own : claim.maxLife
-  const extras = Object.assign(extrasOf(received), { grace, maxLife, priority, recalled, passedOn: { rank, since } })
+  const extras = Object.assign(extrasOf(received), { grace, maxLife, priority, recalled, permits, passedOn: { rank, since } })
   if (pool !== undefined) extras.pool = pool
   if (running.length > 0) extras.by = by
   for (const [slot, timer] of running.entries()) {
@@ -204,14 +231,15 @@ function endSelfWaits(state: State, effects: Effects, received: LeaseState, free
   const { holder, incarnation } = received
   const given: readonly WantedResource[] = received.status === WAITING ? received.extras!.wants : received.grants.map(wantOf)
   for (const own of given) {
-    const blocks = ({ resource, units, shared }: WantedResource) =>
-      resource === own.resource && (shared ? !own.shared : own.shared || own.units + units > capacityOf(state, resource))
+    const blocks = ({ resource, units, shared }: WantedResource, permits: number) =>
+      resource === own.resource &&
+      (shared ? !own.shared : own.shared || own.units + units > limitAmong(state, resource, permits, [received]))
     const waitsForItself = (waiter: LeaseState) =>
       waiter.extras!.passedOn === undefined &&
       waiter.holder.name === holder.name &&
       waiter.incarnation === incarnation &&
       waiter.extras!.any === 0 &&
-      waiter.extras!.wants.some(blocks)
+      waiter.extras!.wants.some(want => blocks(want, waiter.extras!.permits))
     for (const waiter of state.resources.get(own.resource)?.queue.filter(waitsForItself) ?? [])
       end(state, effects, waiter, { type: 'revoked', cause: DEADLOCK, by: String(received.id), stopped: true }, freed)
   }

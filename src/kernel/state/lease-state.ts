@@ -6,6 +6,7 @@
  */
 import type { Attachment, PoolCondition, Want } from '../command.ts'
 import type { AccountTable } from './account-table.ts'
+import type { PermitCounts } from './permit-counts.ts'
 
 /** The longest first term of a lease, until its first renewal. A holder that never received its grant must not block a resource for a day. */
 export const FIRST_TERM = 30_000
@@ -146,6 +147,8 @@ export class Resource {
   held: HeldGrants = NO_GRANTS
   used = 0
   sharers = 0
+  /** Derived: what its holders state as its permits; undefined: none ever did. */
+  permits: PermitCounts | undefined = undefined
   /** By rank, then by id. Every queue has the same order, so two waiters for the same two resources never block each other. */
   queue: LeaseState[] = NO_QUEUE
   /** True if it is listed in `State.freed`. */
@@ -181,6 +184,8 @@ export interface Timer {
 export interface LeaseExtras {
   wants: readonly Required<Want>[]
   any: number
+  /** 0: it states none. See rule/permits.ts. */
+  permits: number
   rank: number
   priority: number
   holding: readonly number[]

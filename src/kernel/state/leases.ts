@@ -34,6 +34,7 @@ export function extrasOf(lease: LeaseState): LeaseExtras {
     bytes: 0,
     labels: [],
     grace: 0,
+    permits: 0,
     maxLife: 0,
     recalled: false,
     cause: '',

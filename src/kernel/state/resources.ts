@@ -2,7 +2,8 @@
 import type { Attached, Grant, State } from '../state.ts'
 import { entryBytes, type FreeEntry } from './free-entries.ts'
 import { countEntries } from './key-use.ts'
-import { NO_GRANTS, Resource, withGrant } from './lease-state.ts'
+import { type LeaseState, NO_GRANTS, Resource, withGrant } from './lease-state.ts'
+import { PermitCounts } from './permit-counts.ts'
 import { memberOf } from './pools.ts'
 
 /** Lists a grant with its lease and its resource. */
@@ -22,6 +23,23 @@ export function placeOfGrant(grants: readonly Grant[], token: number): number {
     else high = middle
   }
   return low
+}
+
+/** Counts what a grant takes of its resource. */
+export function useUnits(resource: Resource, { extras }: LeaseState, shared: boolean, units: number): void {
+  if (shared) resource.sharers++
+  else resource.used += units
+  if (extras !== undefined && extras.permits > 0) {
+    resource.permits ??= new PermitCounts()
+    resource.permits.add(extras.permits)
+  }
+}
+
+/** Takes back what `useUnits` has counted. */
+export function freeUnits({ resource, lease: { extras }, shared, units }: Grant): void {
+  if (shared) resource.sharers--
+  else resource.used -= units
+  if (extras !== undefined && extras.permits > 0) resource.permits!.delete(extras.permits)
 }
 
 export function resourceOf(state: State, name: string): Resource {

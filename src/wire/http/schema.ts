@@ -32,7 +32,7 @@ export const Acquire = closed({
   mode: optional(Type.Enum(['exclusive', 'shared'])),
   ifAvailable: optional(Type.Boolean({ description: 'Do not wait: answer HELD (409) if it is held. So it is without wait, too.' })),
   ...schemaOf(ACQUIRE_FIELDS, 'holder', 'units', 'any', 'wait', 'reuse', 'priority', 'parent', 'incarnation', 'holding', 'grace'),
-  ...schemaOf(ACQUIRE_FIELDS, 'maxLife', 'steal', 'recall', 'pool', 'entries', 'labels'),
+  ...schemaOf(ACQUIRE_FIELDS, 'maxLife', 'steal', 'recall', 'pool', 'permits', 'entries', 'labels'),
   op,
 })
 
@@ -202,6 +202,7 @@ export const Deleting = closed({ ...fieldsOf('delete', 'lease'), op })
 // Answers. They are open: fields may be added, and none of these is removed.
 
 const expiresAt = Type.String({ format: 'date-time', description: 'When it ends unless renewed. For people: no decision depends on it.' })
+const PERMITS = optional(whole('The units that may be in use at once, as this lease states. Missing: it states none.'))
 const GrantView = answer({
   resource: name,
   lease: id,
@@ -214,6 +215,7 @@ const GrantView = answer({
   since: at,
   remaining: Type.Number({ description: 'About how many ms are left without a renewal, for people.' }),
   expiresAt,
+  permits: PERMITS,
 })
 const WaiterView = answer({
   lease: id,
@@ -224,10 +226,12 @@ const WaiterView = answer({
   shared: Type.Boolean(),
   priority: Type.Integer(),
   since: at,
+  permits: PERMITS,
 })
 const resource = {
   resource: name,
   capacity: whole(),
+  limit: optional(whole('The units that may be in use at once, by the smallest permits of its holders. Missing: they state none.')),
   grants: Type.Array(GrantView),
   queue: Type.Array(WaiterView),
   fence: whole('The highest token that fence has seen; 0: none.'),

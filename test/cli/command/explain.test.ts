@@ -64,3 +64,25 @@ test('explain says the state of a resource, its reason and what would change it'
     'The policy of everything applies: capacity=2.',
   ])
 })
+
+test('explain says how many permits are taken, and who states which number where they differ', () => {
+  const grant = (holder: string, permits?: number) => ({
+    ...{ resource: 's', lease: 7, holder, incarnation: 7, token: 9, units: 1, shared: false, since: 0, remaining: 4_000 },
+    ...{ status: 'live' as const, ...(permits !== undefined && { permits }) },
+  })
+  const say = (grants: ReturnType<typeof grant>[], limit: number, queue: ExplainedFacts['resource']['queue'] = []) =>
+    explanation({
+      resource: { resource: 's', capacity: 1, limit, grants, queue, fence: 0 },
+      summary: { quiet: false },
+      history: [],
+      policies: [],
+      now: 1_000,
+    }).join('\n')
+  expect(say([grant('ann', 3), grant('bob', 3)], 3)).toContain('2 of 3 permits are taken.')
+  expect(say([grant('ann', 3), grant('bob', 3)], 3)).not.toContain('different')
+  expect(say([grant('ann', 3), grant('bob', 5), grant('cid', 5)], 3)).toContain(
+    'Its clients state different permits: 3 (ann) and 5 (bob and 1 more). A grant keeps to the smallest number of all holders and the requester. 3 is in force now.',
+  )
+  const waiter = { lease: 8, holder: 'lock', incarnation: 8, position: 0, units: 1, shared: false, priority: 0, since: 0 }
+  expect(say([grant('ann', 3)], 3, [waiter])).toContain('3 (ann) and none, which means 1 (lock)')
+})

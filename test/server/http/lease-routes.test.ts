@@ -120,3 +120,13 @@ test('labels are an object, durations may be texts, and entries have generations
   expect((await here.ask('POST', '/v1/leases', { holder: 'bob', entries: [entry(1)] })).status).toBe(409)
   expect((await here.ask('POST', '/v1/leases', { holder: 'ann', grace: '5 parsecs' })).json.error.message).toContain('grace must be whole')
 })
+
+test('permits are stated by each request, and the views tell who states what', async () => {
+  await using here = await world()
+  const ask = (holder: string, permits: unknown) => here.ask('POST', '/v1/leases', { resources: ['downloads'], holder, permits })
+  expect([(await ask('ann', 2)).status, (await ask('bob', 3)).status]).toEqual([201, 201])
+  const refused = await ask('cid', 3)
+  expect([refused.status, refused.json.error.limit]).toEqual([409, 2])
+  expect((await here.ask('GET', '/v1/resources/downloads')).json).toMatchObject({ limit: 2, grants: [{ permits: 2 }, { permits: 3 }] })
+  expect((await ask('cid', 0)).status).toBe(400)
+})

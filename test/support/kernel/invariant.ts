@@ -4,7 +4,7 @@ import type { KeyUse } from '../../../src/kernel/command.ts'
 import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'
 import { entryRefusal, processOf } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
-import { rule } from '../../../src/kernel/rule/policy.ts'
+import { rule, statedCapacity } from '../../../src/kernel/rule/policy.ts'
 import { noUse } from '../../../src/kernel/state/key-use.ts'
 import { findLease } from '../../../src/kernel/state/leases.ts'
 import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
@@ -94,6 +94,12 @@ function* resources(state: State): Generator<string> {
     const exclusive = resource.grants.filter(grant => !grant.shared)
     const used = exclusive.reduce((sum, grant) => sum + grant.units, 0)
     if (used !== resource.used) yield `${name}: ${used} units are held, ${resource.used} are counted`
+    const stated = resource.grants.map(({ lease }) => lease.extras?.permits ?? 0).filter(permits => permits > 0)
+    if (stated.length !== (resource.permits?.total ?? 0)) yield `${name}: those that state permits are miscounted`
+    const least = Math.min(...stated)
+    if (stated.length > 0 && resource.permits!.smallest !== least)
+      yield `${name}: ${resource.permits!.smallest} are the fewest permits, not ${least}`
+    if (used > least) yield `${name}: ${used} units are held, and a holder agrees to ${least}`
     if (resource.grants.length - exclusive.length !== resource.sharers) yield `${name}: sharers are miscounted`
     const pressed = state.pressed.get(resource) ?? 0
     for (const { lease } of resource.grants.slice(0, pressed))
@@ -259,11 +265,17 @@ function* registry(state: State): Generator<string> {
     if ((extras?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
 }
 
+/** The units in use that a lease agrees to, if it states so many permits. */
+export function agreed(state: State, resource: string, permits: number): number {
+  const capacity = capacityOf(state, resource)
+  return permits === 0 ? capacity : statedCapacity(state, resource) === undefined ? permits : Math.min(permits, capacity)
+}
+
 /** Checks whether a waiter could be served by this resource, within the capacities, if nothing were held. */
 function servable(state: State, { extras }: LeaseState, name: string): boolean {
-  const { wants, any } = extras!
+  const { wants, any, permits } = extras!
   const there = wants.filter(({ resource, units, shared }) => {
-    const capacity = capacityOf(state, resource)
+    const capacity = agreed(state, resource, permits)
     return shared ? capacity > 0 : units <= capacity
   })
   return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
@@ -274,11 +286,13 @@ function* liveness(state: State): Generator<string> {
   if (state.quiet !== undefined) return
   for (const lease of state.leases.values()) {
     if (lease.status !== WAITING) continue
-    const { wants, any } = lease.extras!
+    const { wants, any, permits } = lease.extras!
     if (wants.length === 0) continue // it waits for members of a pool
     const now = wants.filter(want => {
       const resource = state.resources.get(want.resource)!
-      const capacity = capacityOf(state, want.resource)
+      const capacity = Math.min(
+        ...[permits, ...resource.grants.map(grant => grant.lease.extras?.permits ?? 0)].map(one => agreed(state, want.resource, one)),
+      )
       const before = resource.queue.slice(0, resource.queue.indexOf(lease))
       const first = rule(state, want.resource, 'queue') === 'fit' || !before.some(other => servable(state, other, want.resource))
       const room = want.shared ? resource.used === 0 && capacity > 0 : resource.sharers === 0 && resource.used + want.units <= capacity
@@ -295,7 +309,8 @@ function* liveness(state: State): Generator<string> {
 /** Only where no policy lowered a capacity in between. */
 export function withinCapacity(state: State): void {
   for (const { name, used } of state.resources.values())
-    if (used > capacityOf(state, name)) throw new Error(`${used} units of ${name} are granted, there are ${capacityOf(state, name)}`)
+    if (used > capacityOf(state, name) && state.resources.get(name)!.permits === undefined)
+      throw new Error(`${used} units of ${name} are granted, there are ${capacityOf(state, name)}`)
 }
 
 /** Until its first renewal. After a generation each term lasts for the quiet period, since a renewal may be lost. */

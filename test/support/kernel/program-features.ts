@@ -7,7 +7,20 @@ import type { ModelLease, ProgramModel } from './program-model.ts'
 
 /** Those of `Feature` that commands of the kernel have, and two of programs: the state goes through a snapshot, and a waiter gives up. */
 export const PROGRAM_FEATURES = [
-  ...(['wait', 'no-wait', 'any', 'units', 'shared', 'parent', 'session', 'entries', 'pool-member', 'reservation', 'preemptible'] as const),
+  ...([
+    'wait',
+    'no-wait',
+    'any',
+    'units',
+    'permits',
+    'shared',
+    'parent',
+    'session',
+    'entries',
+    'pool-member',
+    'reservation',
+    'preemptible',
+  ] as const),
   ...(['quota', 'borrowed', 'transfer', 'break', 'steal', 'revoke', 'widen', 'partial-release', 'extend', 'renew-with-ttl'] as const),
   ...(['learned-term', 'grace', 'lock-delay', 'cap', 'adopt-by-name', 'restart', 'abort'] as const),
 ] satisfies readonly (Feature | 'restart' | 'abort')[]
@@ -26,6 +39,7 @@ export function featuresOf(model: ProgramModel, lease: ModelLease, marks: Marks)
     lease.status === 'waiting' && 'wait',
     lease.any > 0 && 'any',
     (named.some(({ units }) => units > 1) || (claim?.ask.units ?? 0) > 1 || (claim?.ask.total ?? 0) > 1) && 'units',
+    lease.permits > 0 && 'permits',
     named.some(({ shared }) => shared) && 'shared',
     (lease.parent !== 0 || model.leases.some(({ parent }) => parent === lease.id)) && 'parent',
     (isSession(model, lease.id) || isSession(model, lease.parent)) && 'session',
@@ -65,6 +79,6 @@ const NAMED = 'the first is about names, the second about members of a pool, or 
 export const NOT_REACHED: Readonly<Record<string, string>> = {
   ...Object.fromEntries(PROGRAM_FEATURES.map(second => [`abort ${second}`, 'a waiter that has given up is gone'])),
   ...Object.fromEntries(
-    ['any', 'shared', 'steal'].flatMap(first => ['reservation', 'borrowed'].map(second => [`${first} ${second}`, NAMED])),
+    ['any', 'permits', 'shared', 'steal'].flatMap(first => ['reservation', 'borrowed'].map(second => [`${first} ${second}`, NAMED])),
   ),
 }

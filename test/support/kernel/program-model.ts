@@ -43,6 +43,8 @@ export interface ModelLease {
   readonly priority: number
   readonly rank: number
   any: number
+  /** 0: it states none. */
+  permits: number
   /** The class of work that the log learns from; empty: none. */
   readonly work: string
   readonly isPool: boolean
@@ -80,6 +82,7 @@ export interface ModelRequest {
   readonly work?: string
   readonly steal?: 'after' | 'force'
   readonly pool?: Ask
+  readonly permits?: number
 }
 
 export interface ProgramRules {
@@ -120,9 +123,22 @@ export class ProgramModel {
 
   /** `accepts`: what the kernel said about a reservation, which depends on all other windows. */
   acquire(request: ModelRequest, accepts = true): string {
-    const { holder, incarnation, ttl, wishes, any = 0, wait = false, parent = 0, grace = 0, maxLife = 0, entries = [], pool } = request
+    const {
+      holder,
+      incarnation,
+      ttl,
+      wishes,
+      any = 0,
+      wait = false,
+      parent = 0,
+      grace = 0,
+      maxLife = 0,
+      entries = [],
+      pool,
+      permits = 0,
+    } = request
     if (ttl > this.rules.ttlMax.most && entries.some(({ key }) => key.startsWith(`${this.rules.ttlMax.kind}/`))) return 'INVALID'
-    if (wishes.some(wish => wish.units > this.#room(wish.resource))) return 'INVALID'
+    if (wishes.some(wish => wish.units > this.#room(wish.resource, permits))) return 'INVALID'
     if (parent >= this.nextLease || this.find(parent)?.status === 'waiting') return 'INVALID'
     if (parent > 0 && !this.#isHeld(parent)) return 'GONE'
     const process = { name: holder, incarnation: incarnation ?? this.nextLease }
@@ -137,7 +153,7 @@ export class ProgramModel {
     const rank = steal === undefined ? this.pool.elapsed - priority * PRIORITY : steal === 'force' ? BY_FORCE : RECIPIENT
     const isReservation = pool !== undefined && pool.from > 0
     const lease: ModelLease = {
-      ...{ id: this.nextLease, holder, incarnation: process.incarnation, ttl, grace, maxLife, parent, priority, rank, any, work },
+      ...{ id: this.nextLease, holder, incarnation: process.incarnation, ttl, grace, maxLife, parent, priority, rank, any, permits, work },
       ...{ term: isReservation ? ttl + pool.from : Math.min(ttl, FIRST_TERM), isPool: pool !== undefined, isHeir: false, isAnswer: false },
       ...{
         status: 'waiting',
@@ -163,7 +179,7 @@ export class ProgramModel {
       status !== 'frozen' &&
       other.holder === holder &&
       other.incarnation === process.incarnation &&
-      this.#meets(held, wishes)
+      this.#meets({ held, permits: other.permits }, { wishes, permits })
     const waitsForItself = got === undefined && steal === undefined && any === 0 && this.leases.some(isOwn)
     if (waitsForItself) return 'DEADLOCK'
     const victims = steal === undefined || got !== undefined ? [] : this.#victims(lease, steal === 'force')
@@ -372,11 +388,12 @@ export class ProgramModel {
   }
 
   /** Returns what goes on with the lease that gets it. */
-  #claimPassedOn({ grace, maxLife, priority, isPool, cap, breaks, since }: ModelLease, held: readonly Wish[]) {
+  #claimPassedOn({ grace, maxLife, permits, priority, isPool, cap, breaks, since }: ModelLease, held: readonly Wish[]) {
     const running = { cap: cap && { ...cap }, breaks: breaks.map(one => ({ ...one })) }
     return {
       grace,
       maxLife,
+      permits,
       priority,
       isPool,
       ...running,
@@ -397,7 +414,8 @@ export class ProgramModel {
   }
 
   /** Returns whether the lease has all that the request waits for, and the request does not end with it. */
-  #covers(giver: ModelLease, held: readonly Wish[], { wishes, any, parent }: ModelLease): boolean {
+  #covers(giver: ModelLease, held: readonly Wish[], { wishes, any, parent, permits }: ModelLease): boolean {
+    if (giver.permits !== permits) return false
     const covered = wishes.filter(wish =>
       held.some(has => has.resource === wish.resource && has.shared === wish.shared && has.units >= wish.units),
     )
@@ -406,10 +424,11 @@ export class ProgramModel {
   }
 
   /** Returns whether one of `wishes` cannot be fulfilled beside what is held. */
-  #meets(held: readonly Wish[], wishes: readonly Wish[]): boolean {
+  #meets({ held, permits }: Pick<ModelLease, 'held' | 'permits'>, asked: Pick<ModelLease, 'wishes' | 'permits'>): boolean {
+    const room = (resource: string) => Math.min(this.#room(resource, permits), this.#room(resource, asked.permits))
     const excludes = (has: Wish, { resource, units, shared }: Wish) =>
-      has.resource === resource && (shared ? !has.shared : has.shared || has.units + units > this.#room(resource))
-    return wishes.some(wish => held.some(has => excludes(has, wish)))
+      has.resource === resource && (shared ? !has.shared : has.shared || has.units + units > room(resource))
+    return asked.wishes.some(wish => held.some(has => excludes(has, wish)))
   }
 
   /** A request for a name that its own process has got by a transfer would wait for itself. */
@@ -417,7 +436,7 @@ export class ProgramModel {
     if (heir.open) return
     for (const request of this.#line()) {
       const isOwn = request.holder === heir.holder && request.incarnation === heir.incarnation && !request.isHeir
-      if (isOwn && request.any === 0 && this.#meets(held, request.wishes)) this.#drop(request)
+      if (isOwn && request.any === 0 && this.#meets({ held, permits: heir.permits }, request)) this.#drop(request)
     }
   }
 
@@ -480,8 +499,10 @@ export class ProgramModel {
     return ['live', 'suspect'].includes(this.find(id)?.status ?? '')
   }
 
-  #room(resource: string): number {
-    return this.rules.capacity[resource] ?? 1
+  /** The units in use that a lease agrees to, if it states so many permits. */
+  #room(resource: string, permits = 0): number {
+    const capacity = this.rules.capacity[resource]
+    return permits === 0 ? (capacity ?? 1) : Math.min(permits, capacity ?? permits)
   }
 
   /** An older process of the same name never overwrites a newer one, and no other holder takes an entry over. */
@@ -511,9 +532,11 @@ export class ProgramModel {
   #wouldGet(lease: ModelLease): readonly Wish[] | undefined {
     if (this.#lacksEntries(lease)) return undefined
     const free = lease.wishes.filter(wish => {
-      const others = this.leases.flatMap(other => other.held).filter(held => held.resource === wish.resource)
+      const holders = this.leases.filter(({ held }) => held.some(({ resource }) => resource === wish.resource))
+      const others = holders.flatMap(({ held }) => held).filter(held => held.resource === wish.resource)
       const used = others.reduce((sum, held) => sum + (held.shared ? 0 : held.units), 0)
-      const fits = wish.shared ? used === 0 : !others.some(held => held.shared) && used + wish.units <= this.#room(wish.resource)
+      const room = Math.min(...[lease, ...holders].map(({ permits }) => this.#room(wish.resource, permits)))
+      const fits = wish.shared ? used === 0 : !others.some(held => held.shared) && used + wish.units <= room
       const isLate = this.#queueOf(wish.resource).some(other => other !== lease && inOrder(other, lease) < 0)
       return fits && !isLate
     })

@@ -46,6 +46,17 @@ const STEPS = {
     4,
     { ...common, ...limits, names: fc.subarray([...LOCKS], { minLength: 2, maxLength: 3 }), any: fc.constantFrom(1, 1, 2), entries },
   ],
+  permits: [
+    6,
+    {
+      ...common,
+      ...limits,
+      names: fc.subarray([...NAMES], { minLength: 1, maxLength: 2 }),
+      units: fc.constantFrom(1, 1, 2),
+      permits: fc.constantFrom(1, 2, 2, 3, 3, 5),
+      entries,
+    },
+  ],
   take: [
     12,
     {

@@ -56,6 +56,9 @@ function word(outcome: Outcome): string {
   return outcome.kind === 'refused' ? outcome.code : outcome.kind
 }
 
+/** The steps that ask for a lease. */
+type Asking = StepOf<'acquire' | 'any' | 'permits' | 'take' | 'reserve'>
+
 class Player {
   readonly world = new World({ strict: false })
   readonly model: ProgramModel
@@ -114,6 +117,7 @@ class Player {
     switch (step.do) {
       case 'acquire':
       case 'any':
+      case 'permits':
       case 'take':
       case 'reserve':
         return this.#acquire(step)
@@ -152,7 +156,7 @@ class Player {
     }
   }
 
-  #acquire(step: StepOf<'acquire'> | StepOf<'any'> | StepOf<'take'> | StepOf<'reserve'>): [string, string] {
+  #acquire(step: Asking): [string, string] {
     const request = this.#request(step)
     const { pool, wishes: list, entries: brought, work, holder: name } = request
     const incarnation = this.#processes.get(name)
@@ -163,7 +167,7 @@ class Player {
     const command: Acquire = {
       ...{ kind: 'acquire', holder: name, ttl: request.ttl, ...process },
       wants: list.map(({ resource, units, shared }) => (shared ? { resource, shared } : { resource, units })),
-      ...given(request, ['any', 'wait', 'priority', 'parent', 'grace', 'maxLife', 'steal']),
+      ...given(request, ['any', 'permits', 'wait', 'priority', 'parent', 'grace', 'maxLife', 'steal']),
       ...(brought !== undefined && { entries: brought }),
       ...(work !== undefined && { labels: [['learn', work] as const] }),
       ...(pool !== undefined && {
@@ -189,7 +193,7 @@ class Player {
     return [said, answer]
   }
 
-  #request(step: StepOf<'acquire'> | StepOf<'any'> | StepOf<'take'> | StepOf<'reserve'>): ModelRequest {
+  #request(step: Asking): ModelRequest {
     const { holder: name, ttl: term, maxLife } = step
     if (step.do === 'reserve') {
       const ask = {
@@ -225,6 +229,15 @@ class Player {
     }
     const attached = step.entries === null ? {} : { entries: [{ key: step.entries, value: name }] }
     if (step.do === 'any') return { ...rest, wishes: step.names.map(lock), any: step.any, ...attached }
+    if (step.do === 'permits') {
+      const names = this.#isCrowded ? ['y'] : step.names
+      return {
+        ...rest,
+        wishes: names.map(resource => ({ resource, units: step.units, shared: false })),
+        permits: step.permits,
+        ...attached,
+      }
+    }
     const { wait: _, ...now } = rest
     const isLock = step.wishes.length > 0 && step.wishes[0]!.resource !== 'seats'
     const list = this.#isCrowded && isLock ? [{ ...step.wishes[0]!, resource: 'y' }] : step.wishes
@@ -461,10 +474,11 @@ class Player {
   }
 
   #acting(request: ModelRequest): Set<ProgramFeature> {
-    const { wishes: list, pool, any, steal, wait = false, parent, entries: brought, grace, maxLife, work } = request
+    const { wishes: list, pool, any, permits, steal, wait = false, parent, entries: brought, grace, maxLife, work } = request
     const found: (ProgramFeature | false)[] = [
       wait ? 'wait' : 'no-wait',
       any !== undefined && 'any',
+      permits !== undefined && 'permits',
       (list.some(({ units }) => units > 1) || (pool?.total ?? 0) > 1) && 'units',
       list.some(({ shared }) => shared) && 'shared',
       parent !== undefined && 'parent',

@@ -399,12 +399,14 @@ export class Stream {
       this.#chance(4) ? { resource, shared: true } : { resource, units: 1 + (this.#chance(4) ? this.#random(3) : 0) },
     )
     const wait = wants.length > 0 && !this.#chance(3)
+    const mayState = wants.length > 0 && wants.every(want => !('shared' in want))
     const known = this.#lease(state)
     const mine = this.#chance(2) && known !== undefined ? known : undefined
-    return {
+    const ttl = 100 + this.#random(60_000)
+    const command: Acquire = {
       kind: 'acquire',
       holder: mine?.holder.name ?? this.#holder(),
-      ttl: 100 + this.#random(60_000),
+      ttl,
       wants,
       ...(mine !== undefined && { incarnation: mine.incarnation }),
       ...(wait && { wait }),
@@ -421,5 +423,7 @@ export class Stream {
       ...(wait && this.#chance(12) && { steal: this.#one(['after', 'force'] as const) }),
       ...(this.#chance(9) && { recall: true }),
     }
+    // It follows from the ttl, so that all other draws stay as they were.
+    return mayState && command.any === undefined && ttl % 6 === 0 ? { ...command, permits: 1 + (ttl % 5) } : command
   }
 }

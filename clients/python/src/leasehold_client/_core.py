@@ -37,6 +37,8 @@ class AcquireOptions(TypedDict, total=False):
     * ``wait``: how long to wait for the grant, greater than 0. Until granted by default.
     * ``mode``: ``"exclusive"``, or ``"shared"`` beside other shared holders.
     * ``units``: of a resource whose policy has a capacity; 1 by default.
+    * ``permits``: how many units may be in use at once, without a policy; a grant keeps to the smallest number of all leases on the name.
+      ``leases.semaphore(name, permits=3)`` is the usual way.
     * ``priority``: -1000 to 1000, higher first; 0 by default.
     * ``steal``: ``True`` ends the present holders and waits until they have stopped; ``"force"`` does not wait for that.
     * ``renew``: ``"half"`` (of the term), ``"continuous"`` (eight times per term) or ``"on-activity"`` (after ``lease.touch()``).
@@ -56,6 +58,7 @@ class AcquireOptions(TypedDict, total=False):
     wait: Duration | None
     mode: str
     units: int
+    permits: int
     priority: int
     steal: bool | str
     renew: str
@@ -137,6 +140,7 @@ class Core:
             wait=_wait(call, options.get("wait")) if waits else None,
             mode=mode,
             units=options.get("units"),
+            permits=options.get("permits"),
             priority=options.get("priority"),
             parent=_parent(options.get("parent")),
             any=options.get("any"),

@@ -21,6 +21,8 @@ class AcquireRequest(NamedTuple):
     wait: float | None = None
     mode: str = "exclusive"
     units: int | None = None
+    #: Units that may be in use at once, as this request states.
+    permits: int | None = None
     #: Units by resource, where they differ.
     units_of: Mapping[str, int] = {}
     priority: int | None = None
@@ -63,6 +65,8 @@ class AcquireRequest(NamedTuple):
             words.append("SHARED")
         if self.units is not None:
             words += ("UNITS", self.units)
+        if self.permits is not None:
+            words += ("PERMITS", self.permits)
         if self.priority is not None:
             words += ("PRIORITY", self.priority)
         if self.parent is not None:

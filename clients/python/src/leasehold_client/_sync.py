@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .election import Election
     from .pool import Pool
     from .registry import Registry
+    from .semaphore import Semaphore
     from .session import Session
     from .shards import Shards
     from .slots import Slot
@@ -345,6 +346,18 @@ class Leases:
         self._core.owner.wait(self._core.revoke(lease, holder, prefix, force, self.holder))
 
     # Recipes
+
+    def semaphore(self, name: str, **options: Unpack[AcquireOptions]) -> Semaphore:
+        """At most so many permits of one name in use at once, by all processes together.
+
+        ``permits`` must be given. A grant keeps to the smallest number that the holders and the request state.
+
+        >>> with leases.semaphore("downloads", permits=3).request() as lease:
+        ...     fetch_all(lease)
+        """
+        from .semaphore import Semaphore
+
+        return Semaphore(self, name, options)
 
     def election(
         self, name: str, *, ttl: Duration = 10, priority: int = 0, budget: Duration | None = None, yields: bool = False

@@ -11,6 +11,7 @@ import { blocks } from '../../state/order.ts'
 import { dropPoolIfIdle, POOL_ROOT, poolOf, setRoom } from '../../state/pools.ts'
 import { type Attached, type LeaseState, LIVE, type PoolMember, type PoolState, type Resource, type State } from '../../state.ts'
 import { judgeQueue } from '../judge.ts'
+import { limitOfHolders } from '../permits.ts'
 import { capacityOf, rule } from '../policy.ts'
 
 const MAX_UNITS = 1_000_000
@@ -126,7 +127,7 @@ function roomOf(state: State, { capacity, entry }: PoolMember, resource: Resourc
   // A client that waits for the member by its name comes before the waiters of the pool.
   const isWaitedFor = resource.queue.length > 0 && rule(state, resource.name, 'queue') !== 'fit'
   if (resource.sharers > 0 || (isWaitedFor && resource.queue.some(waiter => blocks(waiter, resource)))) return 0
-  return Math.max(0, capacity - resource.used)
+  return Math.max(0, (resource.permits === undefined ? capacity : Math.min(capacity, limitOfHolders(state, resource))) - resource.used)
 }
 
 /** The status of a lease has changed: a member whose offer is suspect is not given out. */

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ._election import Election
     from ._pool import Pool
     from ._registry import Registry
+    from ._semaphore import Semaphore
     from ._session import Session
     from ._shards import Shards
     from ._slots import Slot
@@ -158,6 +159,18 @@ class Leases:
             yield _events(watching)
         finally:
             watching.close()
+
+    def semaphore(self, name: str, **options: Unpack[AcquireOptions]) -> Semaphore:
+        """At most so many permits of one name in use at once, by all processes together.
+
+        ``permits`` must be given. A grant keeps to the smallest number that the holders and the request state.
+
+        >>> async with leases.semaphore("downloads", permits=3).request() as lease:
+        ...     await fetch_all(lease)
+        """
+        from ._semaphore import Semaphore
+
+        return Semaphore(self, name, options)
 
     def election(
         self, name: str, *, ttl: Duration = 10, priority: int = 0, budget: Duration | None = None, yields: bool = False

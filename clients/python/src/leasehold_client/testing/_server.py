@@ -321,14 +321,20 @@ class MemoryServer:
             return all("SHARED" in each.options for each in holders)
         if any("SHARED" in each.options for each in holders):
             return False
-        return sum(each.units(name) for each in holders) + lease.units(name) <= self._capacity.get(name, 1)
+        return sum(each.units(name) for each in holders) + lease.units(name) <= self._room(name, lease, *holders)
+
+    def _room(self, name: str, *leases: Lease) -> int:
+        """The units that may be in use at once while all of these leases are on the resource."""
+        capacity = self._capacity.get(name)
+        each = [int(lease.options.get("PERMITS", 1 if capacity is None else capacity)) for lease in leases]
+        return min(each if capacity is None else [*each, capacity])
 
     def _blocks_itself(self, name: str, lease: Lease) -> bool:
         kept = [each for each in self._holders.get(name, {}).values() if each.id in lease.options.get("HOLDING", [])]
         if "SHARED" in lease.options:
             return any("SHARED" not in each.options for each in kept)
         units = sum(each.units(name) for each in kept)
-        return any("SHARED" in each.options for each in kept) or units + lease.units(name) > self._capacity.get(name, 1)
+        return any("SHARED" in each.options for each in kept) or units + lease.units(name) > self._room(name, lease, *kept)
 
     def _choice(self, lease: Lease) -> list[str]:
         earlier = {name for each in self._waiting() if each.id < lease.id for name in each.names}
