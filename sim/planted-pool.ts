@@ -45,8 +45,8 @@ export const POOL_BUGS: readonly Planted[] = [
   {
     name: 'a member that is taken still counts as free',
     file: 'src/kernel/rule/pool/member.js',
-    find: 'Math.max(0, capacity - resource.used)',
-    put: 'capacity',
+    find: ' - resource.used);',
+    put: ');',
     expected: ['S15', 'S1'],
     profiles: ['pool'],
   },

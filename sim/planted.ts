@@ -108,8 +108,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a queue is not served although one unit of its resource is free',
     file: 'src/kernel/rule/settle.js',
-    find: 'used >= capacityOf(state, name)',
-    put: 'used + 1 >= capacityOf(state, name)',
+    find: 'used >= (permits',
+    put: 'used + 1 >= (permits',
     expected: ['L1'],
   },
   {
@@ -317,7 +317,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a deadlock is not detected',
     file: 'src/kernel/rule/acquire.js',
-    find: 'const path = findCycle(state, wants, rank, holding);',
+    find: 'const path = findCycle(state, wants, rank, holding, permits);',
     put: 'const path = undefined;',
     expected: ['L1'],
     profiles: ['calm', 'embedded', 'moving'],

@@ -70,7 +70,7 @@ test('explain says how many permits are taken, and who states which number where
     ...{ resource: 's', lease: 7, holder, incarnation: 7, token: 9, units: 1, shared: false, since: 0, remaining: 4_000 },
     ...{ status: 'live' as const, ...(permits !== undefined && { permits }) },
   })
-  const say = (grants: ReturnType<typeof grant>[], limit: number, queue: ExplainedFacts['resource']['queue'] = []) =>
+  const say = (grants: ReturnType<typeof grant>[], limit: number, queue: ExplainedRules['resource']['queue'] = []) =>
     explanation({
       resource: { resource: 's', capacity: 1, limit, grants, queue, fence: 0 },
       summary: { quiet: false },
