@@ -71,8 +71,14 @@ export type Appended =
   | Rejected
 
 export type Read =
-  /** Records that follow `after`, in order, as many as one answer carries. Empty: `after` was the end of the log during the call. */
+  /**
+   * Records that follow `after`, in order, as many as one answer carries: all that were in the log when the read began, or at least `LARGE_ANSWER` of them. Empty: `after`
+   * was the end of the log during the call. A read that waits may answer with fewer.
+   */
   { readonly kind: 'records'; readonly records: readonly LogRecord[] } | Rejected
+
+/** An answer with fewer records and fewer bytes than this is no part of a longer one. */
+export const LARGE_ANSWER = { records: 500, bytes: 262_144 } as const
 
 /** The call did nothing, because of where the log stands. */
 export type Rejected =

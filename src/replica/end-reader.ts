@@ -1,9 +1,10 @@
 /** Reads a log to its end: for callers who need to know all that was there when they asked, and for a process that looks now and then. */
+import { LARGE_ANSWER } from '../store.ts'
 import type { Lifetime } from './lifetime.ts'
 import { isTransient } from './retry.ts'
 
-/** An answer with fewer records and bytes than these is no part of a longer one, in any store. */
-const [MANY_RECORDS, MANY_BYTES] = [500, 262_144]
+/** A log that grows faster than it is read never answers that nothing follows. After this many small answers in turn, all that was there has been read. */
+const SMALL_ANSWERS = 4
 
 /** The log, as far as it is read here. */
 interface Readable {
@@ -11,6 +12,25 @@ interface Readable {
   readonly sinceSnapshot: { readonly bytes: number }
   /** Applies the next records. Returns whether there were any. */
   readOn(): Promise<boolean>
+}
+
+/** Reads all that is in the log now. Ends at an empty answer, the cheapest proof, and on a busy log without one. */
+export async function readToEnd(log: Readable): Promise<void> {
+  for (let small = 0; small < SMALL_ANSWERS; ) {
+    const { any, large } = await readSome(log)
+    if (!any) return
+    if (!large) small++
+  }
+}
+
+async function readSome(log: Readable): Promise<{ readonly any: boolean; readonly large: boolean }> {
+  const { index } = log.state
+  const { bytes } = log.sinceSnapshot
+  const any = await log.readOn()
+  const more = log.sinceSnapshot.bytes - bytes
+  // After a snapshot was loaded, too, more may follow: the bytes are counted anew.
+  const large = log.state.index - index >= LARGE_ANSWER.records || more >= LARGE_ANSWER.bytes || more < 0
+  return { any, large }
 }
 
 export class EndReader {
@@ -35,16 +55,11 @@ export class EndReader {
   }
 
   #beginBarrier(): Promise<void> {
-    const toTheEnd = async () => {
-      while (await this.#log.readOn()) {
-        // Until the end of the log.
-      }
-    }
     // A store may learn that a connection was lost from the first read that fails on it: the second one is made on another.
     const begun = this.#failing(
-      toTheEnd().catch(error => {
+      readToEnd(this.#log).catch(error => {
         if (!isTransient(error)) throw error
-        return toTheEnd()
+        return readToEnd(this.#log)
       }),
     )
     const barrier = { begun, next: undefined }
@@ -61,11 +76,8 @@ export class EndReader {
    * records.
    */
   async toThePresent(): Promise<void> {
-    for (let isMore = true; isMore; ) {
-      const { index } = this.#log.state
-      const { bytes } = this.#log.sinceSnapshot
-      await this.#failing(this.#log.readOn())
-      isMore = this.#log.state.index - index >= MANY_RECORDS || this.#log.sinceSnapshot.bytes - bytes >= MANY_BYTES
+    while ((await this.#failing(readSome(this.#log))).large) {
+      // More may follow a large answer.
     }
   }
 

@@ -15,7 +15,7 @@ import { createState, type LeaseState, RULES, type Slot, type State } from '../k
 import type { Appended, LogRecord, Position, Rejected, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
 import { ChangeListener, ChangeListeners } from './change-listeners.ts'
-import { EndReader } from './end-reader.ts'
+import { EndReader, readToEnd } from './end-reader.ts'
 import type { Lifetime } from './lifetime.ts'
 import { loadState } from './load-state.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
@@ -163,9 +163,7 @@ export class Log {
   async start(snapshot: Snapshot | undefined): Promise<void> {
     if (snapshot !== undefined) await this.#load(snapshot)
     else this.#followers.timekeeper.load(this.state, 0, 0)
-    while (await this.readOn()) {
-      // Until the end of the log.
-    }
+    await readToEnd(this)
     for (const type of EVENT_TYPES) this.eventCounts[type] = 0
   }
 

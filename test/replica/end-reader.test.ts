@@ -1,7 +1,8 @@
 /** Reading a log to its end, over a store whose connection is lost. */
 import { expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
-import { EndReader } from '../../src/replica/end-reader.ts'
+import { EndReader, readToEnd } from '../../src/replica/end-reader.ts'
+import { LARGE_ANSWER } from '../../src/store.ts'
 
 /** A log of `records` records whose reads fail as `failures` says, and then work. */
 function reader(records: number, failures: readonly LeaseError[]) {
@@ -40,4 +41,25 @@ test('a damaged log is not read again', async () => {
   const { seen, reader: end } = reader(3, [damage])
   await expect(end.toTheEnd()).rejects.toBe(damage)
   expect(seen).toEqual({ reads: 1, failed: [damage] })
+})
+
+test('a log that grows faster than it is read has an end: it ends after some small answers, also while it is opened', async () => {
+  const { log, seen, reader: end } = reader(Number.POSITIVE_INFINITY, [])
+  await end.toTheEnd()
+  expect(seen.reads).toBe(4)
+  await readToEnd(log)
+  expect(seen.reads).toBe(8)
+})
+
+test('large answers are followed by others, however many there are', async () => {
+  const { log, reader: end } = reader(40, [])
+  const { readOn } = log
+  log.readOn = async () => {
+    if (log.state.index < 30) log.sinceSnapshot.bytes += LARGE_ANSWER.bytes
+    return readOn()
+  }
+  await end.toTheEnd()
+  expect(log.state.index).toBe(34)
+  await end.toTheEnd()
+  expect(log.state.index).toBe(38)
 })

@@ -9,7 +9,18 @@
 import { readFile } from 'node:fs/promises'
 import { systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker } from '../../store.ts'
+import {
+  type Appended,
+  LARGE_ANSWER,
+  type LogRecord,
+  type Opened,
+  type Position,
+  type Profile,
+  type Read,
+  type Snapshot,
+  type Store,
+  type Waker,
+} from '../../store.ts'
 import { unreachableWithCode } from '../../unreachable-error.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { WaitingReaders } from '../waiting-readers.ts'
@@ -157,7 +168,15 @@ export class EtcdStore implements Store {
       const looked = await log.look(after)
       if (looked.kind !== 'found') return looked
       if (looked.records.length === 0) tail?.begin(after, looked.revision)
-      return { kind: 'records', records: await log.records(looked.records) }
+      const records = await log.records(looked.records)
+      // The number of records to ask for was estimated by the size of earlier ones.
+      for (let there = looked.count; records.length < there && isSmall(records); ) {
+        const more = await log.look(records.at(-1)!.position)
+        if (more.kind !== 'found' || more.records.length === 0) break // the next read finds out why
+        there = records.length + more.count
+        records.push(...(await log.records(more.records)))
+      }
+      return { kind: 'records', records }
     } catch (error) {
       throw nothingDone(error)
     }
@@ -230,4 +249,8 @@ function nothingDone(error: unknown): unknown {
 
 function rethrowNothingDone(error: unknown): never {
   throw nothingDone(error)
+}
+
+function isSmall(records: readonly LogRecord[]): boolean {
+  return records.length < LARGE_ANSWER.records && records.reduce((size, { bytes }) => size + bytes.length, 0) < LARGE_ANSWER.bytes
 }

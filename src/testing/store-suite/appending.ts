@@ -76,6 +76,19 @@ export const appendingCases: StoreCases = {
     assert.deepEqual(texts(await readAll(store)), ['a', 'a'])
   },
 
+  'an answer that is not large has all that was in the log, also after records of another size': async log => {
+    const [writer, reader] = [await log.open(), await log.open()]
+    let end = START
+    for (let i = 0; i < 4; i++) end = appended(await writer.append(noise(200_000, i), end)).position
+    assert.equal((await readAll(reader)).length, 4)
+    await appendAll(
+      writer,
+      Array.from({ length: 40 }, (_, i) => `small ${i}`),
+      end,
+    )
+    assert.equal(entriesOf(await reader.read(end)).length, 40)
+  },
+
   'a caller may reuse its buffer, and a view into a larger buffer is appended as that view': async log => {
     const store = await log.open()
     const buffer = bytes('-mine-')
