@@ -52,6 +52,15 @@ export const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   ],
   'pool adopt': ['leasehold pool adopt gpus --pid 4711', 'leasehold pool adopt gpus --pid 4711 --member GPU-5c1fab12-…'],
   'pool usage': ['leasehold pool usage --since 7d', 'leasehold pool usage gpus --by host --since 1d --json'],
+  'pool notify': [
+    'leasehold pool notify gpus --webhook https://chat.example/hook --secret-file webhook.secret',
+    'leasehold pool notify gpus --only ending,recalled --before 10m --exec ./tell.sh',
+  ],
+  'pool drain': [
+    'leasehold pool drain gpus --on-host gpu-3 --from 18:00',
+    'leasehold pool drain gpus --member GPU-5c1fab12-…',
+    'leasehold pool drain gpus --on-host gpu-3 --cancel',
+  ],
   mcp: ['leasehold mcp --agent planner', 'leasehold mcp --agent planner --bind-pid $PPID --store http://127.0.0.1:7420'],
   guard: ['leasehold guard --host claude --store http://127.0.0.1:7420 < event.json'],
   agents: ['leasehold agents', 'leasehold agents --json'],
@@ -63,6 +72,7 @@ export const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   'policy unset': ['leasehold policy unset jobs'],
   'key limit': ['leasehold key limit ci --limits leases=500,waiters=50', 'leasehold key limit --group students --limits leases=200'],
   'key rotate': ['leasehold key rotate ci --overlap 1h'],
+  'key import': ["leasehold key import students.csv --secrets keys.csv --accounts '{name}'"],
   'key create': [
     "leasehold key create --name ci --allow 'acquire,renew,release,read:jobs/'",
     'leasehold key create --name ops --allow admin',
