@@ -1,6 +1,6 @@
 import { getEventListeners } from 'node:events'
 import { expect, test, vi } from 'vitest'
-import { chainAbort, keepAlive, pause, unlessAborted, whenAborted } from '../src/clock.ts'
+import { chainAbort, keepAlive, pause, unlessAborted, uptimeReader, whenAborted } from '../src/clock.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 
 test('a pause with an aborted signal rejects at once, and leaves no timer', async () => {
@@ -56,4 +56,21 @@ test('keepAlive keeps a timer set until it is released', async () => {
   expect(clock.waiting).toBe(1)
   release()
   expect(clock.waiting).toBe(0)
+})
+
+test('an uptime in whole seconds is read in hundredths where the system has them', () => {
+  expect(uptimeReader({ coarse: true, seconds: () => 7, read: () => '7.26 11.02\n' })()).toBe(7_260)
+  expect(uptimeReader({ coarse: false, seconds: () => 7.26 })()).toBe(7_260)
+})
+
+test('an uptime in whole seconds follows the monotonic clock elsewhere, and shows a sleep of two seconds', () => {
+  let [now, slept] = [0, 0]
+  const read = () => {
+    throw new Error('not Linux')
+  }
+  const uptime = uptimeReader({ coarse: true, seconds: () => Math.floor((5_900 + now + slept) / 1_000), read, now: () => now })
+  const first = uptime()
+  for (; now < 10_000; now += 37) expect(uptime() - first).toBeCloseTo(now, 6)
+  slept = 2_100
+  expect(Math.abs(uptime() - first - now - slept)).toBeLessThanOrEqual(1_000)
 })

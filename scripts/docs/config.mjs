@@ -67,7 +67,7 @@ export default {
   description: 'Leases for programs that must agree on who may do what, and for how long.',
   lang: 'en',
   // Headings such as `GET /v1/leases/{id}` end with braces, which are no attributes.
-  markdown: { anchor: { slugify }, attrs: { disable: true }, languageAlias: { promql: 'txt' }, config: configure },
+  markdown: { anchor: { slugify }, attrs: { disable: true }, config: configure },
   head: [
     ['meta', { name: 'referrer', content: 'no-referrer' }],
     ['link', { rel: 'icon', href: '/icon.svg' }],

@@ -31,6 +31,21 @@ async function main() {
 }
 main()
 `
+/** Reads `held` until the machine's uptime, which some runtimes tell in whole seconds, has changed twice. */
+const HOLDING = `import { connect } from 'leasehold'
+import { uptime } from 'node:os'
+const leases = await connect('memory:')
+await leases.request('jobs/nightly', async lease => {
+  let doubts = 0
+  const since = Math.floor(uptime())
+  while (uptime() < since + 2) {
+    if (!lease.held) doubts++
+    await new Promise(resolve => setTimeout(resolve, 5))
+  }
+  console.log(doubts)
+})
+await leases.close()
+`
 /** For test runners, under fake timers. */
 const TESTS = `import { connect } from 'leasehold'
 import { silentLessor } from 'leasehold/testing'
@@ -61,6 +76,7 @@ beforeAll(async () => {
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))
   writeFileSync(join(folder, 'package.json'), '{"private":true,"type":"module"}')
   for (const name of ['first.mjs', 'first.ts']) writeFileSync(join(folder, 'src', name), PROGRAM)
+  writeFileSync(join(folder, 'src/holding.mjs'), HOLDING)
   writeFileSync(
     join(folder, 'src/required.cjs'),
     PROGRAM.replace("import { connect } from 'leasehold'", "const { connect } = require('leasehold')"),
@@ -136,6 +152,18 @@ test.for([
   const binary = join(packages, readdirSync(packages)[0]!, path)
   expect(await printedBy(binary, ...(name === 'Deno' ? ['run', '-A'] : []), program)).toBe(PRINTED)
 })
+
+test.for([
+  ['Bun', ['@oven', 'bin/bun']],
+  ['Deno', ['@deno', 'deno']],
+] as const)(
+  'in %s a lease is held without interruption, although the uptime is told in whole seconds',
+  async ([name, [scope, path]], context) => {
+    const packages = await tool(scope, context)
+    const binary = join(packages, readdirSync(packages)[0]!, path)
+    expect(await printedBy(binary, ...(name === 'Deno' ? ['run', '-A'] : []), 'src/holding.mjs')).toBe('0\n')
+  },
+)
 
 test('Vitest runs tests under fake timers', async () => {
   const setup = join(folder, 'fake.js')

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { innerTests, quickTests, sharingTests } from './quick-tests.ts'
+import { innerTests, quickTests, replacingTests, sharingTests } from './quick-tests.ts'
 
 test('the quick loop has the tests of the kernel and of the memory and file stores', () => {
   expect(quickTests()).toEqual(
@@ -13,7 +13,8 @@ test('the quick loop has no test that needs an engine, a browser, a server or th
 })
 
 test('the inner tests of npm test have every quick test that replaces no modules, and no test of faces, engines, servers or the command line', () => {
-  const replacing = ['test/kernel/cost.test.ts', 'test/replica/next-rules.test.ts']
+  const replacing = replacingTests()
+  expect(replacing).toEqual(expect.arrayContaining(['test/kernel/cost.test.ts', 'test/replica/next-rules.test.ts']))
   const shared = quickTests().filter(path => !replacing.includes(path))
   expect(innerTests()).toEqual(expect.arrayContaining([...shared, 'test/sim/referee.test.ts']))
   expect(innerTests().filter(path => replacing.includes(path))).toEqual([])
