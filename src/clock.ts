@@ -93,7 +93,7 @@ function ifThere<T>(look: () => T): T | undefined {
  * hundredths. Elsewhere it is taken from the monotonic clock until the two differ by more than their steps.
  */
 export function uptimeReader({
-  coarse = 'bun' in process.versions || 'deno' in process.versions,
+  coarse = isCoarse(process.versions),
   seconds = uptime,
   read = () => readFileSync('/proc/uptime', 'latin1'),
   now = () => systemClock.now(),
@@ -112,6 +112,11 @@ export function uptimeReader({
     if (!(Math.abs(now() + ahead - middle) <= 1_001)) ahead = middle - now()
     return now() + ahead
   }
+}
+
+/** A bundle for a browser has no versions. */
+function isCoarse(versions: NodeJS.ProcessVersions | undefined): boolean {
+  return versions !== undefined && ('bun' in versions || 'deno' in versions)
 }
 
 class SystemClock implements Clock {
