@@ -6,6 +6,7 @@ import { LeaseError } from '../src/errors.ts'
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
+import { LIVE } from '../src/kernel/state.ts'
 import { Leases } from '../src/leases.ts'
 import type { Completion, ProposeOptions } from '../src/lessor.ts'
 import type { Replica } from '../src/replica/replica.ts'
@@ -31,9 +32,12 @@ const SCENES: readonly Scene[] = [
   orphan,
   secondThread,
   undoneAnswer,
-  lostLengthening,
+  crew => lostLengthening(crew, true),
+  crew => lostLengthening(crew, false),
   passedOnUnderNotice,
+  noticeOfTransferred,
   keyLimit,
+  identityAfterRestore,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -84,8 +88,8 @@ async function restoredLog(crew: Crew): Promise<void> {
   }
 }
 
-/** The renewal that gave a lease a longer ttl is lost, and so is the answer to the next one: the lease stays for as long as its holder relies on it. */
-async function lostLengthening(crew: Crew): Promise<void> {
+/** The renewal that gave a lease a longer ttl is lost, and so is the answer to the next one, if there is one: the lease stays for as long as its holder relies on it. */
+async function lostLengthening(crew: Crew, renewsAgain: boolean): Promise<void> {
   const { world, referee } = crew.site
   const held = (await hold(crew, { holder: 'lengthened', wants: [{ resource: 'x/lengthened' }] }))!
   const backup = (await crew.changes.backup())!
@@ -95,7 +99,7 @@ async function lostLengthening(crew: Crew): Promise<void> {
   referee.terms.acknowledged(held.lease, sent.world, LONG)
   held.believe(sent, LONG)
   await crew.changes.restore(backup)
-  await crew.propose({ kind: 'renew', leases: [held.lease] })
+  if (renewsAgain) await crew.propose({ kind: 'renew', leases: [held.lease] })
   await crew.pause(LONG)
 }
 
@@ -129,6 +133,17 @@ async function passedOnUnderNotice(crew: Crew): Promise<void> {
   await crew.pause(500)
 }
 
+/** A lease that was passed on under notice keeps it for the same waiter: when that goes away, the lease is not preempted. */
+async function noticeOfTransferred(crew: Crew): Promise<void> {
+  await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue: 'fifo', preempt: 'marked', preemptNotice: 300, minHold: 0 } })
+  await offer(crew, 1)
+  const giver = await leaseOf(crew, { holder: 'giver', pool: { pool: POOL, preemptible: true } })
+  const waiter = await leaseOf(crew, { holder: 'waiter', wait: true, priority: 1, pool: { pool: POOL } })
+  await crew.propose({ kind: 'transfer', lease: giver, to: 'heir', stopped: true })
+  await crew.propose({ kind: 'release', lease: waiter })
+  await crew.pause(500)
+}
+
 /** Leases, waiters and entries that a key has no more do not count against its limit: a waiter that went away makes room for another. */
 async function keyLimit(crew: Crew): Promise<void> {
   const { world } = crew.site
@@ -154,6 +169,31 @@ async function keyLimit(crew: Crew): Promise<void> {
 async function releasedUnderFace(crew: Crew): Promise<void> {
   await crew.propose({ kind: 'release', lease: await crew.faceLease(), resource: FACE_NAME })
   await crew.pause(2_000)
+}
+
+/** The client of a face that a restored log names has lost its lease since, and another holder relies on the name: the face does not answer that the client leads. */
+async function identityAfterRestore(crew: Crew): Promise<void> {
+  const { world, referee } = crew.site
+  const backup = (await crew.changes.backup())!
+  const lease = await leaseOf(crew, { holder: 'after the client', ttl: LONG, wants: [{ resource: FACE_NAME }], wait: true })
+  await crew.propose({ kind: 'revoke', target: { lease: await crew.faceLease() } })
+  await crew.until('the other holder is granted the name', () => findLease(referee.state, lease)?.status === LIVE)
+  const held = new Held('after the client', crew.clock)
+  const sent = held.mark(world.now)
+  const renewed = await crew.propose({ kind: 'renew', leases: [lease] })
+  if (renewed.kind !== 'renewed') throw new Error(`a scene was refused: ${JSON.stringify(renewed)}`)
+  held.lease = lease
+  held.grants = findLease(referee.state, lease)!.grants.map(({ resource, token }) => ({
+    resource: resource.name,
+    units: 1,
+    shared: false,
+    token,
+  }))
+  referee.terms.acknowledged(lease, sent.world, renewed.ttls[0]!)
+  held.believe(sent, renewed.ttls[0]!)
+  referee.beliefs.begins(held)
+  await crew.changes.restore(backup)
+  await crew.pause(LONG)
 }
 
 /** A request that does not wait is not refused what one that waits is granted at once. */

@@ -66,7 +66,7 @@ export const COMBINED_BUGS: readonly Planted[] = [
     find: 'if (await this.#isQuiet())',
     put: 'if (false)',
     expected: ['S1'],
-    profiles,
+    profiles: ['cases', ...profiles],
   },
   {
     name: 'a renewal after a loss shortens a term that a lost renewal gave',
@@ -106,7 +106,7 @@ export const COMBINED_BUGS: readonly Planted[] = [
     find: 'pool: pool && { ...pool, shape: undefined }',
     put: 'pool: pool && { ...pool, notice: 0, shape: undefined }',
     expected: ['S14'],
-    profiles: ['directed', 'combined'],
+    profiles: ['cases', 'directed', 'combined'],
   },
   {
     name: 'a transferred lease loses its rank',
@@ -122,7 +122,7 @@ export const COMBINED_BUGS: readonly Planted[] = [
     find: 'held.status === WAITING ? held.term : Math.max(held.term, length)',
     put: 'held.term',
     expected: ['S4', 'S1'],
-    profiles: ['combined', 'restless'],
+    profiles: ['cases', 'combined', 'restless'],
   },
   {
     name: 'members that were passed on count for no account',
