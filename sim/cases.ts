@@ -38,6 +38,7 @@ const SCENES: readonly Scene[] = [
   noticeOfTransferred,
   keyLimit,
   identityAfterRestore,
+  lateAnswer,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -62,13 +63,14 @@ async function leaseOf(crew: Crew, request: Partial<Acquire>): Promise<number> {
   return outcome.lease
 }
 
-/** A holder that uses its lease until its term is over. Undefined: it is not granted. */
-async function hold(crew: Crew, request: Partial<Acquire>): Promise<Held | undefined> {
+/** A holder that uses its lease until its term is over. Undefined: it is not granted. `late`: ms that the answer takes. */
+async function hold(crew: Crew, request: Partial<Acquire>, late = 0): Promise<Held | undefined> {
   const { world, referee } = crew.site
   const held = new Held(request.holder ?? 'other', crew.clock)
   const sent = held.mark(world.now)
   const outcome = await acquire(crew, request)
   if (outcome.kind !== 'granted') return undefined
+  if (late > 0) await crew.pause(late)
   held.lease = outcome.lease
   held.grants = outcome.resources.map((resource, i) => ({ resource, units: 1, shared: false, token: outcome.tokens[i]! }))
   referee.terms.acknowledged(outcome.lease, sent.world, outcome.ttl)
@@ -85,6 +87,16 @@ async function restoredLog(crew: Crew): Promise<void> {
   for (let i = 0; i < 20; i++) {
     if ((await hold(crew, { holder: 'restored', wants: [{ resource: 'x/restored' }] })) !== undefined) return
     await crew.pause(LONG / 10)
+  }
+}
+
+/** The answer to a request takes long: its holder counts from before the request, so that the lease of the next one begins later. */
+async function lateAnswer(crew: Crew): Promise<void> {
+  const wants = [{ resource: 'x/late' }]
+  await hold(crew, { holder: 'late', wants }, 700)
+  for (let i = 0; i < 40; i++) {
+    if ((await hold(crew, { holder: 'next', wants })) !== undefined) return
+    await crew.pause(50)
   }
 }
 

@@ -79,7 +79,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a commit on the new server confirms what was read on the old one': { profile: 'failover', seed: 1 },
   'a commit whose wait for the standby was cancelled confirms what was read': { profile: 'failover', seed: 5 },
   'a grant is acknowledged again because a read shows it': { profile: 'cases', seed: 1 },
-  'a holder counts validity from the answer (etcd, client-go, KCL)': { profile: 'transactions', seed: 1 },
+  'a holder counts validity from the answer (etcd, client-go, KCL)': { profile: 'cases', seed: 1 },
   'the safety margin is on the wrong side': { profile: 'restless', seed: 1 },
   'a holder on a suspended machine reads only the clock that was suspended too': { profile: 'embedded', seed: 1 },
   'a waiter uses its lease from the event of its grant (redlock 296)': { profile: 'embedded', seed: 1 },
