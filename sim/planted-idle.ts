@@ -12,12 +12,4 @@ export const IDLE_BUGS: readonly Planted[] = [
     expected: ['S4', 'S1'],
     profiles,
   },
-  {
-    name: 'a survivor that has not read all lost records reuses their numbers',
-    file: 'src/kernel/rule/govern.js',
-    find: 'raiseCounters(state);',
-    put: '{}',
-    expected: ['S3', 'S6', 'S7'],
-    profiles,
-  },
 ]

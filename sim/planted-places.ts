@@ -159,7 +159,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'the term of a reservation ends it before its window begins': { profile: 'directed', seed: 1 },
   'an agent that is active yields': { profile: 'agents', seed: 1 },
   'a lease that gave back its member is preempted all the same': { profile: 'cases', seed: 1 },
-  'a waiter that has gone still counts against the limit of its key': { profile: 'cases', seed: 1 },
   'the limit of a key on its waiters is not looked at': { profile: 'cases', seed: 1 },
   'the send time of a renewal by a second thread is computed back from a validity that changes': { profile: 'cases', seed: 1 },
   'a restored log grants before terms that the backup does not know are over': { profile: 'cases', seed: 1 },
@@ -169,7 +168,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a renewal with a ttl goes beyond what the policy for an entry allows': { profile: 'cases', seed: 1 },
   'the notice of a lease that was passed on is not taken back when its waiter has gone': { profile: 'cases', seed: 1 },
   'a replica that reads now and then counts the time before the read that showed a renewal': { profile: 'idle', seed: 1 },
-  'a survivor that has not read all lost records reuses their numbers': { profile: 'idle', seed: 5 },
   'a grant ignores the permits that other holders state': { profile: 'directed', seed: 1 },
   'a waiter for a permit is not served although one is free': { profile: 'directed', seed: 1 },
 }

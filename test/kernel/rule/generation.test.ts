@@ -15,6 +15,15 @@ describe('after a log lost records', () => {
     expect(revision).toBeGreaterThan(300)
   })
 
+  test('ids and tokens go on above the wall time too: no survivor may have read the last of the lost records', () => {
+    const world = new World()
+    const wall = 1_700_000_000_000
+    world.entry([{ ...generation, lease: 0, token: 0, revision: 0, quiet: 0 }], { wall })
+    const { lease, tokens } = world.acquire('a', 'x')
+    expect(lease).toBeGreaterThan(wall)
+    expect(tokens[0]).toBeGreaterThan(wall)
+  })
+
   test('counters never go back', () => {
     const world = new World()
     for (let i = 0; i < 5; i++) world.release(world.acquire('a', 'x').lease)
