@@ -163,6 +163,8 @@ async function keyLimit(crew: Crew): Promise<void> {
   const made = await crew.propose({ kind: 'key', name: 'limited', hash: 'a'.repeat(64), allow, limits: { waiters: 1 } })
   if (made.kind !== 'done' || made.id === undefined) throw new Error(`a scene was refused: ${JSON.stringify(made)}`)
   await leaseOf(crew, { holder: 'holder', ttl: LONG, wants: [{ resource: 'x/limited' }] })
+  // Without a lease of the key, its counts would be forgotten together.
+  await crew.propose({ kind: 'acquire', holder: 'of the key', ttl: LONG, wants: [{ resource: 'x/of-the-key' }] }, made.id)
   const wait = (holder: string) =>
     crew.propose({ kind: 'acquire', holder, ttl: 1_000, wants: [{ resource: 'x/limited' }], wait: true }, made.id)
   for (const holder of ['first', 'second']) {

@@ -72,6 +72,14 @@ export const CASE_BUGS: readonly Planted[] = [
     profiles,
   },
   {
+    name: 'a waiter that has gone still counts against the limit of its key',
+    file: 'src/kernel/state/key-use.js',
+    find: 'change(state, lease.key, { ...pendingUse(lease), waiters: 1 }, -1)',
+    put: 'change(state, lease.key, pendingUse(lease), -1)',
+    expected: ['S10'],
+    profiles,
+  },
+  {
     name: 'the limit of a key on its waiters is not looked at',
     file: 'src/kernel/rule/key-limit.js',
     find: 'waiters: waits ? 1 : 0,',
