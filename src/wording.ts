@@ -71,6 +71,9 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   rotating:
     'the former secret of {name} is valid for another {left|time}: wait until it has ended, or rotate without an overlap, which ends it now',
 
+  'covers-pool': '{resource} is a pool, a member of one, or has some below it: a claim that covers it is not possible',
+  'covered-member': '{key} cannot be offered as a member: a claim that covers {resource} is held or waited for',
+
   moved: 'the leases of this log have moved to {moved}: ask there',
   moving: 'the leases of this log are being moved to another log: ask again in a moment',
   arriving: 'leases are being moved into this log: ask again in a moment',
@@ -85,7 +88,7 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'target-not-empty':
     'the log to move into is not empty ({leases} leases, {policies} policies, {keys} keys, {entries} entries without a lease): name an empty one',
 
-  held: '[fewer than {any} of {of} are free; ]{resource} is held by {holder}[{frozen?}, which may still use it][; at most {limit} can be in use at once]',
+  held: '[fewer than {any} of {of} are free; ]{resource} is held by {holder}[ through {claim}][{frozen?}, which may still use it][; at most {limit} can be in use at once]',
   reserved: '[fewer than {any} of {of} are free; ]{resource} is reserved for earlier waiters',
   'entry-held': 'the entry {key} belongs to {holder}',
   'entry-without-lease': 'the entry {key} is attached to no lease: change it by a transaction, or delete it first',

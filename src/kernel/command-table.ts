@@ -345,10 +345,11 @@ export const COMMAND_TABLE = {
       recall: defaulted(flag),
       pool: optional(poolRequest),
       permits: optional(count),
+      covers: defaulted(flag),
     },
     bits: {
       ...{ any: 1, wait: 2, priority: 4, entries: 8, parent: 16, labels: 32, holding: 64 },
-      ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096, pool: 8_192, permits: 16_384 },
+      ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096, pool: 8_192, permits: 16_384, covers: 32_768 },
     },
   },
   renew: {

@@ -135,6 +135,11 @@ export interface Acquire {
    * A lease without this has that of the policies, by default 1, and a policy that states a capacity bounds all of them. Not with `any`, `pool` or shared wants.
    */
   readonly permits?: number
+  /**
+   * Claim each name with all names below it (`NAME/…`): it conflicts with every claim there, and with every covering claim above, shared ones apart that share with
+   * each other. Leases in `holding` with the same holder name are no obstacle. Not with `any`, `permits`, units or pools. Left out: each name stands for itself.
+   */
+  readonly covers?: boolean
 }
 
 /**

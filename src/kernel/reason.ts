@@ -103,6 +103,9 @@ export const REASONS = {
   'expiry-past': { number: 58, code: 'INVALID', facts: { ago: 'number' } },
   rotating: { number: 59, code: 'INVALID', facts: { name: 'text', left: 'number' } },
 
+  'covers-pool': { number: 72, code: 'INVALID', facts: RESOURCE },
+  'covered-member': { number: 73, code: 'INVALID', facts: { key: 'text', resource: 'text' } },
+
   // The move of leases to another log.
   moved: { number: 60, code: 'UNAVAILABLE', facts: { moved: 'text' } },
   moving: { number: 61, code: 'UNAVAILABLE', facts: { moving: 'flag' } },
@@ -137,6 +140,8 @@ export const REASONS = {
       of: 'number?',
       /** The units that may be in use at once, if others allow fewer than the request. */
       limit: 'number?',
+      /** The name that the holder claims, if it is another one: above, covering the resource, or below a covering request. */
+      claim: 'text?',
     },
   },
   reserved: { number: 81, code: 'HELD', facts: { resource: 'text', queue: 'number', any: 'number?', of: 'number?' } },

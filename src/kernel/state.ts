@@ -6,6 +6,7 @@
  */
 import type { CreateKey, KeyLimits, KeyUse, PolicyRules } from './command.ts'
 import { Answers } from './state/answers.ts'
+import type { ClaimTree, Place } from './state/claim-tree.ts'
 import type { Durations } from './state/durations.ts'
 import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
@@ -100,8 +101,8 @@ export interface ApiKey extends Omit<CreateKey, 'kind'> {
   readonly former?: { readonly hash: string; readonly until: number }
 }
 
-/** The resources that the present command has freed. */
-export type Freed = FreedResources<Resource>
+/** The resources that the present command has freed, and the places below which waiters may be served. */
+export type Freed = FreedResources<Resource | Place>
 
 /** Leases of each holder name under each prefix with a quota: by prefix, then by holder name (state/quota-counts.ts). */
 export type QuotaCounts = Map<string, Map<string, number>>
@@ -176,6 +177,8 @@ export interface State {
   readonly answers: Answers
   /** Derived from `holding`: the waiters that keep a lease while they wait, in order of arrival. Used to find cycles. */
   readonly keeping: Map<number, Set<LeaseState>>
+  /** Derived, and built only when a covering claim is first asked for. See rule/covers.ts. */
+  claims: ClaimTree | undefined
   /** Derived, and built only when a quota is first checked. Most logs have no quota, and may have a million leases. */
   quotaCounts: QuotaCounts | undefined
   /** Derived: whether a policy sets a quota of units; undefined: not looked for since policies changed. */
@@ -243,6 +246,7 @@ export function createState(wall = 0, rules = RULES): State {
     proposers: new Map(),
     answers: new Answers(),
     keeping: new Map(),
+    claims: undefined,
     quotaCounts: undefined,
     unitQuotas: undefined,
     pending: new Map(),

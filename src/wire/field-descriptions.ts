@@ -114,6 +114,7 @@ const DESCRIBED: ReadonlyMap<object, Descriptions> = new Map([
     recall: 'Tell the present holders that another client waits.',
     pool: 'Members of a pool instead of named resources.',
     permits: 'How many units of each resource may be in use at once; a grant keeps to the smallest number of all leases on it.',
+    covers: 'Claim all names below each resource, too.',
   }),
   describedRecord(attachment, { key: '', value: '', generation: GENERATION }),
   describedRecord(poolCondition, { label: '', test: '', values: '' }),

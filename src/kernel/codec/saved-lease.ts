@@ -3,6 +3,7 @@
 import { addHolder } from '../rule/pool/holders.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
+import { ClaimTree } from '../state/claim-tree.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { Grant, LeaseState, OWN_INCARNATION } from '../state/lease-state.ts'
 import { extrasOf, findLease, linkChild } from '../state/leases.ts'
@@ -68,6 +69,7 @@ export function writeLease(to: Writer, state: State, lease: LeaseState): readonl
   })
   to.uint(extras.any)
   to.uint(extras.permits)
+  to.bool(extras.covers)
   to.int(extras.rank)
   to.int(extras.priority)
   to.bool(extras.passedOn !== undefined)
@@ -141,6 +143,7 @@ export function readLease(from: Reader): SavedLease {
   extras.wants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool() }))
   extras.any = from.uint()
   extras.permits = from.uint()
+  extras.covers = from.bool()
   extras.rank = from.int()
   extras.priority = from.int()
   if (from.bool()) extras.passedOn = { rank: from.int(), since: from.uint() }
@@ -175,6 +178,8 @@ export function link(state: State, lease: LeaseState, { grants, parent, entries 
       .map(({ key, value, generation }) => ({ key, value, ...(generation > 0 && { generation }) }))
   if (lease.extras?.pool !== undefined && lease.grants.length > 0) addHolder(state, lease)
   if (lease.extras?.handed === true && !lease.confirmed) state.unused.add(lease)
+  // Built when all leases are there.
+  if (lease.extras?.covers === true) state.claims ??= new ClaimTree()
   if (lease.status === WAITING) joinQueues(state, lease)
   else if (lease.status === SUSPECT) state.counts.suspect++
   else if (lease.status === FROZEN) state.counts.frozen++

@@ -8,6 +8,7 @@
  * No chunk is much larger than CHUNK, which is encoded in one turn of the event loop and held in memory by a reader. Long tables, long sessions and the entries of
  * a lease are cut for that.
  */
+import { restoreClaims } from '../rule/covers.ts'
 import { restorePools } from '../rule/pool/member.ts'
 import { type Answer, AnswerSession } from '../state/answers.ts'
 import { addLoadedLease, findLease } from '../state/leases.ts'
@@ -345,6 +346,7 @@ export class StateLoader {
     }
     for (const { held } of state.resources.values()) if (Array.isArray(held)) held.sort((a, b) => a.token - b.token)
     restorePools(state)
+    restoreClaims(state)
     return state
   }
 

@@ -18,21 +18,22 @@ import { LeaseState, OWN_INCARNATION } from '../state/lease-state.ts'
 import { addChild, extrasOf, familySize, findLease, openLease } from '../state/leases.ts'
 import { emptyPool } from '../state/pools.ts'
 import { leasesUnder } from '../state/quota-counts.ts'
-import { FROZEN, LIVE, type PoolClaim, type PoolState, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
+import { FROZEN, type Grant, LIVE, type PoolClaim, type PoolState, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
+import { coversPool, firstConflict, indexClaims, meet } from './covers.ts'
 import { findCycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { outsideBounds, withKeyDefaults } from './key-bounds.ts'
 import { beyondLimits, useOfRequest } from './key-limit.ts'
-import { recall } from './operate.ts'
+import { recallAround } from './operate.ts'
 import { leasesOf, limitAmong, limitBeside, ownLimit } from './permits.ts'
 import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, TTL_MAX, TTL_MIN, ttlOutside, UNITS_LIMIT } from './policy.ts'
 import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
 import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
 import { mayGoFirst, wouldBeServed } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
-import { BY_FORCE, type ChosenWant, choose, chooseAll, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
+import { type Applicant, BY_FORCE, type ChosenWant, choose, chooseAll, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 import { steal, victimsOf } from './steal.ts'
@@ -77,7 +78,7 @@ function malformed(command: Acquire): Flaw | undefined {
     const wrong = badPoolRequest(command)
     if (wrong !== undefined) return wrong
   } else if (command.wait === true && command.wants.length === 0) return { reason: 'nothing-to-wait-for', facts: {} }
-  const wrong = badWants(command.wants) ?? badPermits(command) ?? (command.entries && badAttachments(command.entries))
+  const wrong = badWants(command.wants) ?? badPermits(command) ?? badCovers(command) ?? (command.entries && badAttachments(command.entries))
   return wrong ?? (command.labels === undefined && command.holding === undefined ? undefined : badLabels(command))
 }
 
@@ -102,6 +103,19 @@ function badPermits({ permits, wants, any, pool }: Acquire): Flaw | undefined {
   const other = pool !== undefined ? 'pool' : any !== undefined ? 'any' : wants.some(({ shared }) => shared === true) ? 'shared' : undefined
   if (other !== undefined) return { reason: 'not-together', facts: { field: 'permits', other } }
   return wants.length === 0 ? { reason: 'needs', facts: { field: 'permits', other: 'wants' } } : undefined
+}
+
+function badCovers({ covers, permits, wants, any, pool }: Acquire): Flaw | undefined {
+  if (covers !== true) return undefined
+  const others = { pool, any, permits, units: wants.find(({ units = 1 }) => units > 1) }
+  const other = Object.entries(others).find(([, given]) => given !== undefined)?.[0]
+  if (other !== undefined) return { reason: 'not-together', facts: { field: 'covers', other } }
+  return wants.length === 0 ? { reason: 'needs', facts: { field: 'covers', other: 'wants' } } : undefined
+}
+
+/** The permits that a request states, in force: a covering claim is alone at its own name as well, whatever the capacity. */
+function permitsOf({ permits = 0, covers = false }: Acquire): number {
+  return covers ? 1 : permits
 }
 
 function badAttachments(entries: readonly Attachment[]): Flaw | undefined {
@@ -173,13 +187,15 @@ function rankOf(state: State, command: Acquire, wants: readonly WantedResource[]
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
-function held(state: State, { any = 0, permits = 0 }: Acquire, wants: readonly WantedResource[], rank: number): Refused {
+function held(state: State, command: Acquire, wants: readonly WantedResource[], applicant: Applicant): Refused {
+  const { any = 0 } = command
+  const permits = permitsOf(command)
   if (state.quiet !== undefined) return quiet(state)
-  const busy = wants.find(want => choose(state, [want], { any: 0, rank, id: state.nextLease, permits }) === undefined)!
-  const resource = state.resources.get(busy.resource)!
-  const holder = resource.grants[0]
-  const about = { resource: resource.name, queue: resource.queue.length, ...(any > 0 && { any, of: wants.length }) }
-  const limit = limitBeside(state, resource.name, resource, permits)
+  const busy = wants.find(want => choose(state, [want], { ...applicant, any: 0 }) === undefined)!
+  const resource = state.resources.get(busy.resource)
+  const holder = firstConflict(state, busy, applicant) ?? resource?.grants[0]
+  const about = { resource: busy.resource, queue: resource?.queue.length ?? 0, ...(any > 0 && { any, of: wants.length }) }
+  const limit = limitBeside(state, busy.resource, resource, permits)
   if (holder === undefined) return refuse(state, 'reserved', about)
   const { lease, token } = holder
   const { id, since, status } = lease
@@ -191,6 +207,7 @@ function held(state: State, { any = 0, permits = 0 }: Acquire, wants: readonly W
     since,
     ...(status === FROZEN && { frozen: true }),
     ...(limit < permits && { limit }),
+    ...(holder.resource.name !== busy.resource && { claim: holder.resource.name }),
   })
 }
 
@@ -225,7 +242,7 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
   if (wrong !== undefined) return refuseFlaw(state, wrong)
   const over = exhausted(state)
   if (over !== undefined) return over
-  const { permits = 0 } = command
+  const permits = permitsOf(command)
   const wants: WantedResource[] = []
   for (const { resource, units = 1, shared = false } of command.wants) wants.push({ resource, units, shared })
   const claim = command.pool === undefined ? undefined : claimOf(state, command)
@@ -235,6 +252,8 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
     if (command.steal !== undefined && !allowed(state, key, 'break', want.resource))
       return forbidden(state, 'break', want.resource, 'steal')
     const capacity = ownLimit(state, want.resource, permits)
+    const pool = command.covers === true ? coversPool(state, want.resource) : undefined
+    if (pool !== undefined) return pool
     if (want.units > capacity) return refuse(state, 'beyond-capacity', { resource: want.resource, units: want.units, capacity })
   }
   if (wants.length === 0 && claim === undefined && !allowedSomewhere(state, key, 'acquire', 'register'))
@@ -280,14 +299,17 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
           return kept !== undefined && mayTouch(state, key, kept)
         })
   if (claim !== undefined) return planPool(state, command, { wants, rank, parent, holding, claim, victims: NOTHING }, mustWait)
-  const chosen = mustWait ? undefined : choose(state, wants, { any: command.any ?? 0, rank, id: state.nextLease, permits })
+  if (command.covers === true) indexClaims(state)
+  const { any = 0, covers = false, holder } = command
+  const applicant: Applicant = { any, rank, id: state.nextLease, permits, covers, holder, holding }
+  const chosen = mustWait ? undefined : choose(state, wants, applicant)
   if (chosen === undefined) {
-    if (command.wait !== true) return held(state, command, wants, rank)
-    const refused = cannotWait(state, command, wants, rank, holding)
+    if (command.wait !== true) return held(state, command, wants, applicant)
+    const refused = cannotWait(state, command, wants, applicant)
     if (refused !== undefined) return refused
   }
   if (command.steal === undefined || chosen !== undefined) return { wants, rank, parent, holding, claim, chosen, victims: NOTHING }
-  const victims = victimsOf(state, { wants, any: command.any ?? 0, permits, force: command.steal === 'force', rank, key, parent })
+  const victims = victimsOf(state, { ...applicant, wants, permits, force: command.steal === 'force', key, parent })
   return 'kind' in victims ? victims : { wants, rank, parent, holding, claim, chosen, victims }
 }
 
@@ -347,10 +369,10 @@ function cannotWait(
   state: State,
   command: Acquire,
   wants: readonly WantedResource[],
-  rank: number,
-  holding: readonly number[],
+  applicant: Applicant,
 ): Refused | undefined {
-  const { any, steal, permits = 0 } = command
+  const { any, steal } = command
+  const { permits = 0, holding = NOTHING } = applicant
   for (const want of wants) {
     const resource = state.resources.get(want.resource)
     const most = rule(state, want.resource, 'waiters')
@@ -362,16 +384,21 @@ function cannotWait(
     if (unused !== undefined) return refuse(state, 'waits-for-transferred', { resource: want.resource, lease: unused })
   }
   if (any !== undefined || steal !== undefined) return undefined
-  const path = findCycle(state, wants, rank, holding, permits)
+  const path = findCycle(state, wants, applicant)
   if (path === undefined) return undefined
   return refuse(state, 'deadlock', { cycle: path })
 }
 
 /** The first lease that was transferred to this very process and that it has not begun to use, if it is in the way of the request. */
-function unusedBefore(state: State, { holder, incarnation, permits = 0 }: Acquire, want: WantedResource): number | undefined {
+function unusedBefore(state: State, command: Acquire, want: WantedResource): number | undefined {
+  const { holder, incarnation, covers = false, holding = NOTHING } = command
+  const permits = permitsOf(command)
   let first: number | undefined
   for (const { id, holder: owner, incarnation: theirs, extras, grants, status } of state.unused) {
     if (theirs !== incarnation || owner.name !== holder || extras!.open || status === FROZEN) continue
+    const isAround = ({ resource, shared }: Grant) => meet(want.resource, covers, resource.name, extras!.covers) && !(shared && want.shared)
+    const around = holding.includes(id) ? undefined : grants.find(isAround)
+    if (around !== undefined && (first === undefined || id < first)) first = id
     const given = grants.find(({ resource }) => resource.name === want.resource)
     if (given === undefined) continue
     const limit = limitAmong(state, want.resource, permits, [given.lease])
@@ -424,7 +451,7 @@ export function acquire(state: State, effects: Effects, asked: Acquire, key: num
     enqueue(state, effects, lease)
     const { freed } = state
     if (command.steal !== undefined) steal(state, effects, lease, { wants, force: command.steal === 'force' }, victims, freed)
-    if (command.recall === true) for (const want of wants) recall(state, effects, want.resource, command.holder)
+    if (command.recall === true) for (const want of wants) recallAround(state, effects, want, command.holder, command.covers === true)
     settle(state, effects, freed)
   }
   return lease.status === WAITING ? queued(state, lease) : granted(lease)
@@ -441,11 +468,12 @@ function keepExtras(state: State, lease: LeaseState, command: Acquire, { wants, 
     for (const { key } of command.entries ?? NOTHING) bounds = bounded(state, key, bounds)
   }
   const { grace, maxLife } = bounds
-  const { any = 0, permits = 0, priority = 0, labels = NOTHING } = command
+  const { any = 0, covers = false, priority = 0, labels = NOTHING } = command
+  const permits = permitsOf(command)
   if (grace + maxLife + any + permits === 0 && priority === 0 && holding.length + labels.length === 0) return
   // A copy: the caller may change its object.
   const own = labels.map(([name, value]) => [name, value] as const)
-  Object.assign(extrasOf(lease), { grace, maxLife, any, permits, priority, holding, labels: own })
+  Object.assign(extrasOf(lease), { grace, maxLife, any, permits, covers, priority, holding, labels: own })
 }
 
 function granted(lease: LeaseState): Granted {

@@ -10,6 +10,7 @@ import { extrasOf, touch } from '../state/leases.ts'
 import { addEntry } from '../state/resources.ts'
 import { type Attached, type LeaseState, type State, SUSPECT } from '../state.ts'
 import { mayTouch } from './authority.ts'
+import { coveredMember } from './covers.ts'
 import { type Effects, emit } from './effects.ts'
 import { end, reconsider } from './end.ts'
 import { offerMember } from './pool/member.ts'
@@ -41,6 +42,8 @@ export function entryRefusal(
   { key, generation = 0 }: Omit<Attachment, 'value'>,
   by: number,
 ): Refused | undefined {
+  const covered = coveredMember(state, key)
+  if (covered !== undefined) return covered
   const there = state.entries.get(key)
   if (there === undefined) {
     if (state.free.get(key) === undefined) return undefined

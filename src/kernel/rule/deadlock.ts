@@ -9,9 +9,10 @@
 import { findLease } from '../state/leases.ts'
 import { blocks } from '../state/order.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../state.ts'
+import { isOwn, isOwnOf, meet, waitersBefore } from './covers.ts'
 import { limitBeside } from './permits.ts'
 import { rule } from './policy.ts'
-import { positionOf, type WantedResource } from './queue.ts'
+import { type Applicant, applicantOf, positionOf, type WantedResource } from './queue.ts'
 
 /** The longest chain of waiters that is followed: the depth of the call stack is not the same on every replica. */
 const LONGEST = 256
@@ -20,16 +21,17 @@ const LONGEST = 256
 export function findCycle(
   state: State,
   wants: readonly WantedResource[],
-  rank: number,
-  holding: readonly number[],
-  permits = 0,
+  newcomer: Applicant,
 ): readonly string[] | undefined {
+  const { rank, holding = [], permits = 0 } = newcomer
   if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
   const mine = new Set(holding)
   const seen = new Set<LeaseState>()
   /** Each queue has been searched this far. */
   const reached = new Map<Resource, number>()
   const path: string[] = []
+  /** Only a lease that a waiter keeps leads on. */
+  let keptLeases: readonly LeaseState[] | undefined
 
   /** `from`: the waiter that wants these; undefined for the newcomer, which stands behind all waiters of its rank. */
   const leadsBack = (wanted: readonly WantedResource[], from: LeaseState | undefined): boolean =>
@@ -37,14 +39,20 @@ export function findCycle(
 
   const blockedByMine = (want: WantedResource, from: LeaseState | undefined): boolean => {
     const resource = state.resources.get(want.resource)
-    if (want.shared || resource === undefined || path.length === LONGEST) return false
+    if (want.shared || path.length === LONGEST) return false
     path.push(want.resource)
+    if (state.claims !== undefined && blockedAround(want, from)) return true
+    if (resource === undefined) {
+      path.pop()
+      return false
+    }
     const holder = soleObstacle(state, resource, want, from === undefined ? permits : from.extras!.permits)
     if (holder !== undefined) {
       if (mine.has(holder.id)) return true
       if (first(holder)) for (const waiter of state.keeping.get(holder.id) ?? []) if (follow(waiter)) return true
     }
-    if (rule(state, want.resource, 'queue') !== 'fit') {
+    const isBehind = state.claims === undefined || !isOwn(state, want, from === undefined ? newcomer : applicantOf(from))
+    if (isBehind && rule(state, want.resource, 'queue') !== 'fit') {
       const end = from === undefined ? behind(resource, rank) : positionOf(resource, from)
       for (let i = reached.get(resource) ?? 0; i < end; i++) {
         reached.set(resource, i + 1)
@@ -52,6 +60,26 @@ export function findCycle(
       }
     }
     path.pop()
+    return false
+  }
+
+  /** By claims above and below: all of them must go. */
+  const blockedAround = (want: WantedResource, from: LeaseState | undefined): boolean => {
+    const asking = from === undefined ? newcomer : applicantOf(from)
+    const isInTheWay = (kept: LeaseState) =>
+      kept.status !== FROZEN &&
+      !isOwnOf(asking, kept) &&
+      kept.grants.some(({ resource }) => meet(want.resource, asking.covers === true, resource.name, kept.extras?.covers === true))
+    const isMine = (id: number) => {
+      const kept = findLease(state, id)
+      return kept !== undefined && isInTheWay(kept)
+    }
+    if (holding.some(isMine)) return true
+    keptLeases ??= [...state.keeping.keys()].sort((one, other) => one - other).flatMap(id => findLease(state, id) ?? [])
+    for (const kept of keptLeases)
+      if (isInTheWay(kept)) for (const waiter of state.keeping.get(kept.id)!) if (follow(waiter)) return true
+    if (isOwn(state, want, asking)) return false
+    for (const waiter of waitersBefore(state, want.resource, asking)) if (follow(waiter)) return true
     return false
   }
 
@@ -83,7 +111,8 @@ function mayLeadBack(state: State, wants: readonly WantedResource[], holding: re
       }
     return false
   }
-  if (blocks(holding)) return true
+  // Covering claims lead to other names: they are searched forwards only.
+  if (blocks(holding) || (state.claims?.coverings ?? 0) > 0) return true
   for (const waiter of found) {
     if (found.size > LOOKED_AT || blocks(waiter.extras!.holding)) return true
     for (const want of waiter.extras!.wants) {

@@ -8,6 +8,7 @@ import type { EventType } from '../event.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { NO_GRANTS, withoutGrant } from '../state/lease-state.ts'
 import { dropLease, extrasOf, findLease, leaveParent, touch } from '../state/leases.ts'
+import { POOL_ROOT } from '../state/pools.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { dropEntry, dropFreeEntry, freeUnits, placeOfGrant } from '../state/resources.ts'
 import {
@@ -25,6 +26,7 @@ import {
   TERM,
   WAITING,
 } from '../state.ts'
+import { wake } from './covers.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
 import { learnFromEnd } from './learn.ts'
@@ -85,6 +87,18 @@ function removeGrant(state: State, grant: Grant, freed: Freed): void {
   freeUnits(grant)
   if (resource.member !== undefined) updateRoom(state, resource.member, resource)
   freed.add(resource)
+  const { claims } = state
+  if (claims === undefined) return
+  claims.deleteGrant(grant)
+  const covers = grant.lease.extras?.covers === true
+  wake(state, resource.name, covers, freed)
+  if (covers) reconsiderOffers(state)
+}
+
+/** Members of pools may be offered again where a covering claim has gone. In one order on all replicas. */
+function reconsiderOffers(state: State): void {
+  const offers = [...state.pending.keys()].filter(key => key.startsWith(POOL_ROOT))
+  for (const key of offers.sort()) reconsider(state, key)
 }
 
 function clearTimers(effects: Effects, lease: LeaseState): void {
@@ -144,6 +158,7 @@ function withdraw(state: State, effects: Effects, lease: LeaseState, { cause, by
     emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause, by: by === '' ? undefined : by })
   if (waitsForPool(lease)) emit(state, effects, 'withdrawn', lease, { resource: lease.extras!.pool!.pool, cause })
   leaveQueues(state, lease, freed)
+  if (lease.extras!.covers) reconsiderOffers(state)
   strip(state, effects, lease, cause)
   dropLease(state, lease)
   effects.timer(lease, TERM)

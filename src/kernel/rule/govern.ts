@@ -5,6 +5,7 @@ import { LOST } from '../event.ts'
 import { badPrefix, normalPrefix, under } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { outside, shown, within } from '../reason.ts'
+import { Place } from '../state/claim-tree.ts'
 import { touch } from '../state/leases.ts'
 import { beforePolicy } from '../state/quota-counts.ts'
 import { raiseCounters, type State, WAITING } from '../state.ts'
@@ -44,12 +45,14 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
   for (const lease of state.leases.values()) {
-    if (lease.status !== WAITING || !lease.extras!.wants.some(want => under(prefix, want.resource))) continue
+    // A covering waiter may have waited behind one below its name.
+    const isMeant = lease.status === WAITING && (lease.extras!.covers || lease.extras!.wants.some(want => under(prefix, want.resource)))
+    if (!isMeant) continue
     judgeWaiter(state, lease)
     // A waiter that is passed over from now on makes way in all its queues.
     for (const want of lease.extras!.wants) freed.add(state.resources.get(want.resource)!)
   }
-  for (const resource of freed) pressHolders(state, effects, resource)
+  for (const line of freed) if (!(line instanceof Place)) pressHolders(state, effects, line)
   reviewPools(state, effects, prefix)
   settle(state, effects, freed)
   for (const name of [...state.upkeep.keys()]) if (under(prefix, name)) review(state, effects, name)

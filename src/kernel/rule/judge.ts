@@ -1,6 +1,7 @@
 /** Which waiters a queue passes over, because the capacity of the resource is less than they want. */
 import type { Want } from '../command.ts'
 import type { LeaseState, Resource, State } from '../state.ts'
+import { wake } from './covers.ts'
 import { ownLimit } from './permits.ts'
 
 /** Returns whether the capacity allows it at all, whatever is held now. */
@@ -28,6 +29,9 @@ export function judgeQueue(state: State, resource: Resource): void {
   if (resource.queue.length === 0) return
   for (const waiter of resource.queue) {
     judgeWaiter(state, waiter)
-    for (const want of waiter.extras!.wants) state.freed.add(state.resources.get(want.resource)!)
+    for (const want of waiter.extras!.wants) {
+      state.freed.add(state.resources.get(want.resource)!)
+      if (state.claims !== undefined) wake(state, want.resource, waiter.extras!.covers, state.freed)
+    }
   }
 }

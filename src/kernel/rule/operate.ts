@@ -6,23 +6,33 @@ import { done, type Outcome, type Refused } from '../outcome.ts'
 import { outside, tooMany, within } from '../reason.ts'
 import { MAX_REVOKED } from '../revoke-part.ts'
 import { extrasOf, findLease, touch } from '../state/leases.ts'
-import { BREAK, FROZEN, type LeaseState, PREEMPT, SLOTS, type Slot, type State } from '../state.ts'
+import { BREAK, FROZEN, type Grant, type LeaseState, PREEMPT, SLOTS, type Slot, type State } from '../state.ts'
 import { allowed, beyond, mayRelease, namesHeld, namesOf, outOfReach } from './authority.ts'
+import { conflictsOf, coveringGrants } from './covers.ts'
 import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { TTL_LIMIT } from './policy.ts'
 import { waitsForPool } from './pool/waiters.ts'
+import type { WantedResource } from './queue.ts'
 import { forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 
 /** Asks the holders of a resource to give it back. */
 export function recall(state: State, effects: Effects, name: string, by: string): void {
-  for (const { lease, token } of state.resources.get(name)?.grants ?? []) {
-    if (lease.status === FROZEN) continue
-    touch(state, lease)
-    extrasOf(lease).recalled = true
-    emit(state, effects, 'recalled', lease, { resource: name, token, by })
-  }
+  for (const grant of state.resources.get(name)?.grants ?? []) recallGrant(state, effects, grant, by)
+}
+
+/** The same with the holders of the claims above and below that a request conflicts with. */
+export function recallAround(state: State, effects: Effects, want: WantedResource, by: string, covers: boolean): void {
+  recall(state, effects, want.resource, by)
+  for (const grant of conflictsOf(state, want, covers)) recallGrant(state, effects, grant, by)
+}
+
+function recallGrant(state: State, effects: Effects, { lease, resource, token }: Grant, by: string): void {
+  if (lease.status === FROZEN) return
+  touch(state, lease)
+  extrasOf(lease).recalled = true
+  emit(state, effects, 'recalled', lease, { resource: resource.name, token, by })
 }
 
 export function revoke(state: State, effects: Effects, command: Revoke, key: number): Outcome {
@@ -141,8 +151,10 @@ export function recallHolders(state: State, effects: Effects, { resource, by = '
   const badBy = badText(by, NAME_BYTES)
   if (badBy !== undefined) return refuseFlaw(state, within('by', badBy))
   if (!allowed(state, key, 'acquire', resource)) return forbidden(state, 'acquire', resource, 'recall')
-  if (state.resources.get(resource)?.grants.some(given => given.lease.status !== FROZEN) !== true)
-    return refuse(state, 'no-holder', { resource })
+  const above = coveringGrants(state, resource)
+  const grants = [...(state.resources.get(resource)?.grants ?? []), ...above]
+  if (!grants.some(given => given.lease.status !== FROZEN)) return refuse(state, 'no-holder', { resource })
   recall(state, effects, resource, by)
+  for (const grant of above) recallGrant(state, effects, grant, by)
   return done()
 }

@@ -1,5 +1,6 @@
 /** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
 import type { Want } from '../command.ts'
+import { under } from '../name.ts'
 import { countWaiter, uncountWaiter } from '../state/key-use.ts'
 import { Grant } from '../state/lease-state.ts'
 import { touch } from '../state/leases.ts'
@@ -7,6 +8,7 @@ import { blocks, insertionIndex } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { addResource, listGrant, resourceOf, useUnits } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
+import { conflictsOf, isClear, isOwn, wake } from './covers.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, pushEvent, startTimer } from './effects.ts'
 import { judgeWaiter } from './judge.ts'
@@ -34,24 +36,41 @@ export function positionOf(resource: Resource, lease: LeaseState): number {
 }
 
 /** A request or a waiter that is considered for a grant. */
-interface Applicant {
+export interface Applicant {
   /** The number that suffices; 0: all. */
   readonly any: number
   readonly rank: number
   readonly id: number
   readonly permits?: number
+  readonly covers?: boolean
+  /** The holder's name, and the leases that it keeps. */
+  readonly holder?: string
+  readonly holding?: readonly number[]
+}
+
+/** A waiter that is considered. */
+export function applicantOf({ id, holder, extras }: LeaseState): Applicant {
+  const { any, rank, permits, covers, holding } = extras!
+  return { any, rank, id, permits, covers, holder: holder.name, holding }
 }
 
 /** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
-function mayTake(state: State, resource: Resource | undefined, want: WantedResource, { rank, id, permits = 0 }: Applicant): boolean {
+function mayTake(state: State, resource: Resource | undefined, want: WantedResource, applicant: Applicant): boolean {
+  const { rank, id, permits = 0 } = applicant
   const capacity = limitBeside(state, want.resource, resource, permits)
-  if (resource === undefined) return want.shared ? capacity > 0 : want.units <= capacity
+  if (resource === undefined) return (want.shared ? capacity > 0 : want.units <= capacity) && isClear(state, want, applicant)
   const hasRoom = want.shared ? capacity > 0 && resource.used === 0 : resource.sharers === 0 && resource.used + want.units <= capacity
   if (!hasRoom) return false
+  if (!isClear(state, want, applicant)) return false
   if (resource.queue.length === 0 || rule(state, want.resource, 'queue') === 'fit') return true
-  const behind = insertionIndex(resource.queue, rank, id)
+  const behind = mayOvertake(state, want, applicant) ? 0 : insertionIndex(resource.queue, rank, id)
   for (let i = 0; i < behind; i++) if (blocks(resource.queue[i]!, resource)) return false
   return true
+}
+
+/** What its own covering claim covers is free for it: the waiters wait for that claim. */
+function mayOvertake(state: State, want: WantedResource, applicant: Applicant): boolean {
+  return state.claims !== undefined && isOwn(state, want, applicant)
 }
 
 /** Which of `wants` would be granted now: all, or the first `any` of them; undefined: it must wait. */
@@ -84,6 +103,7 @@ export function grant(state: State, effects: Effects, lease: LeaseState, chosen:
     const resource = found ?? addResource(state, want.resource)
     const given = new Grant(lease, resource, want.shared ? 0 : want.units, state.nextToken++)
     listGrant(given)
+    state.claims?.addGrant(given)
     useUnits(resource, lease, want.shared, want.units)
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     pushEvent(state, effects, 'granted', lease, want.resource, given.token, cause)
@@ -111,6 +131,7 @@ export function enqueue(state: State, effects: Effects, lease: LeaseState): void
   for (const want of lease.extras!.wants) {
     emit(state, effects, 'queued', lease, { resource: want.resource })
     pressHolders(state, effects, state.resources.get(want.resource)!)
+    pressAround(state, effects, want, lease.extras!.covers)
   }
   if (waitsForPool(lease)) announceWaiter(state, effects, lease)
 }
@@ -125,6 +146,7 @@ export function joinQueues(state: State, lease: LeaseState): void {
     if (resource.queue.length === 0) resource.queue = [lease]
     else resource.queue.splice(insertionIndex(resource.queue, rank, lease.id), 0, lease)
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
+    state.claims?.addWaiter(lease, want.resource)
   }
   if (waitsForPool(lease)) joinPool(state, lease)
   countForQuotas(state, lease)
@@ -161,6 +183,18 @@ export function pressHolders(state: State, effects: Effects, resource: Resource)
   state.pressed.set(resource, pressed)
 }
 
+/** The same for the claims above and below that are in the way of the waiter. */
+function pressAround(state: State, effects: Effects, want: WantedResource, covers: boolean): void {
+  if (state.claims === undefined || state.claims.coverings === 0 || !mayLimitHolding(state, want.resource)) return
+  for (const { resource } of conflictsOf(state, want, covers)) pressHolders(state, effects, resource)
+}
+
+/** Returns whether some policy limits how long a name is held, of this name or one above or below it. */
+function mayLimitHolding(state: State, name: string): boolean {
+  for (const [prefix, { maxHold = 0 }] of state.policies) if (maxHold > 0 && (under(prefix, name) || under(name, prefix))) return true
+  return false
+}
+
 /** Stops the HOLD timer of a holder until another waiter comes. */
 export function relaxHolder(state: State, effects: Effects, lease: LeaseState): void {
   cancelTimer(effects, lease, HOLD)
@@ -177,6 +211,10 @@ export function leaveQueues(state: State, lease: LeaseState, freed: Freed): void
     resource.queue.splice(positionOf(resource, lease), 1)
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     freed.add(resource)
+    if (state.claims !== undefined) {
+      state.claims.deleteWaiter(lease, want.resource)
+      wake(state, want.resource, lease.extras!.covers, freed)
+    }
   }
   if (waitsForPool(lease)) leavePool(state, lease)
   for (const kept of lease.extras!.holding) strike(state.keeping, kept, lease)

@@ -1,23 +1,25 @@
 /** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
 import { Heap } from '../heap.ts'
+import { Place } from '../state/claim-tree.ts'
 import { touch } from '../state/leases.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
+import { isBarred, meet } from './covers.ts'
 import { limitOfHolders } from './permits.ts'
 import { capacityOf, rule } from './policy.ts'
 import { servePool } from './pool/serve.ts'
-import { type ChosenWant, choose, grant, leaveQueues } from './queue.ts'
+import { applicantOf, type ChosenWant, choose, grant, leaveQueues, type WantedResource } from './queue.ts'
 
 /** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
   for (;;) {
-    for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
-      if (resource.queue.length > 0) serve(state, effects, resource, freed)
-      else dropIfIdle(state, resource)
+    for (let line = freed.take(); line !== undefined; line = freed.take()) {
+      if (queueOf(line).length > 0) serve(state, effects, line, freed)
+      else drop(state, line)
     }
     // After the queues of resources: a client that names a member comes before the waiters of its pool.
     if (state.freedPools.length === 0) return
@@ -32,28 +34,30 @@ export function settle(state: State, effects: Effects, freed: Freed): void {
  * Each waiter is tried once, in however many queues it stands: a grant leaves less room, so the waiter would be refused again until it becomes the first of a
  * `fifo` queue. In a pool, every waiter stands in the queue of every member, and each try looks at every member.
  */
-function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
+function serve(state: State, effects: Effects, first: Line, freed: Freed): void {
   const turns: Turns = new Heap((one, other) => (one.rank === other.rank ? one.next.id < other.next.id : one.rank < other.rank))
   const refused = new Set<LeaseState>()
-  for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
+  for (let line: Line | undefined = first; line !== undefined; line = freed.take()) begin(state, turns, line)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
-    const { resource, next, rank } = walk
-    const { wants, any, permits } = next.extras!
+    const { line, next, rank } = walk
+    const queue = queueOf(line)
     // Where it stands, or stood before it was granted on the walk through another queue.
-    let at = insertionIndex(resource.queue, rank, next.id)
-    if (resource.queue[at] === next) {
-      const chosen = refused.has(next) || !entriesFree(state, next) ? undefined : choose(state, wants, { any, rank, id: next.id, permits })
+    let at = insertionIndex(queue, rank, next.id)
+    if (queue[at] === next) {
+      const { wants } = next.extras!
+      const chosen = refused.has(next) || !entriesFree(state, next) ? undefined : choose(state, wants, applicantOf(next))
       if (chosen === undefined) {
         refused.add(next)
-        at = behind(state, resource, at, refused)
+        at = behind(state, line, at, refused)
       } else {
         touch(state, next)
         grantWaiter(state, effects, next, chosen, freed)
         for (const want of wants) mayTryAgain(state, want.resource, refused)
-        if (isSpent(state, resource)) at = resource.queue.length
+        if (state.claims !== undefined) mayTryAround(state, next, wants, refused)
+        if (isSpent(state, line)) at = queue.length
       }
     }
-    goOn(state, turns, walk, resource.queue[at])
+    goOn(state, turns, walk, queueOf(line)[at])
     for (let moved = freed.take(); moved !== undefined; moved = freed.take()) begin(state, turns, moved)
   }
 }
@@ -80,11 +84,12 @@ export function grantWaiter(
 }
 
 /** The next waiter in a queue to try. In a `fifo` queue, only a waiter that is passed over lets others go first. */
-function behind(state: State, resource: Resource, at: number, refused: ReadonlySet<LeaseState>): number {
-  const { name, queue } = resource
-  const isFit = rule(state, name, 'queue') === 'fit'
+function behind(state: State, line: Line, at: number, refused: ReadonlySet<LeaseState>): number {
+  const queue = queueOf(line)
+  // Below a place, waiters for different names do not block each other.
+  const passes = line instanceof Place || rule(state, line.name, 'queue') === 'fit'
   let next = at
-  for (; next < queue.length && refused.has(queue[next]!); next++) if (!isFit && blocks(queue[next]!, resource)) return queue.length
+  for (; next < queue.length && refused.has(queue[next]!); next++) if (!passes && blocks(queue[next]!, line)) return queue.length
   return next
 }
 
@@ -96,23 +101,43 @@ function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void
   if (first !== undefined) refused.delete(first)
 }
 
-/** No waiter can get any of it: its queue need not be walked. */
-function isSpent(state: State, resource: Resource): boolean {
-  const { name, sharers, used, permits } = resource
-  return sharers === 0 && used >= (permits === undefined ? capacityOf(state, name) : limitOfHolders(state, resource))
+/** The same for waiters above and below. Below a covering lease, only shared ones may be served beside it. */
+function mayTryAround(state: State, { extras }: LeaseState, wants: readonly WantedResource[], refused: Set<LeaseState>): void {
+  for (const { resource: name, shared } of wants) {
+    for (const { name: above, covering } of state.claims!.above(name)) if (covering.length > 0) mayTryAgain(state, above, refused)
+    if (!extras!.covers || !shared) continue
+    for (const waiter of refused) if (waiter.extras!.wants.some(({ resource }) => meet(name, true, resource, false))) refused.delete(waiter)
+  }
 }
 
-function begin(state: State, turns: Turns, resource: Resource): void {
-  const next = resource.queue[0]
-  if (next === undefined) return dropIfIdle(state, resource)
-  if (isSpent(state, resource)) return
-  goOn(state, turns, { resource, next, rank: 0 }, next)
+/** No waiter can get any of it: its queue need not be walked. */
+function isSpent(state: State, line: Line): boolean {
+  if (line instanceof Place) return line.exclusiveCovers > 0
+  const { name, sharers, used, permits } = line
+  return sharers === 0 && used >= (permits === undefined ? capacityOf(state, name) : limitOfHolders(state, line))
+}
+
+function begin(state: State, turns: Turns, line: Line): void {
+  const next = queueOf(line)[0]
+  if (next === undefined) return drop(state, line)
+  if (isSpent(state, line)) return
+  goOn(state, turns, { line, next, rank: 0 }, next)
+}
+
+function queueOf(line: Line): readonly LeaseState[] {
+  return line instanceof Place ? line.waiting : line.queue
+}
+
+function drop(state: State, line: Line): void {
+  if (!(line instanceof Place)) dropIfIdle(state, line)
 }
 
 /** The resource counts as freed until its queue has been walked, so that no second walk begins. */
-function goOn(state: State, turns: Turns, walk: QueueWalk, next: LeaseState | undefined): void {
-  walk.resource.freed = next !== undefined
-  if (next === undefined) return dropIfIdle(state, walk.resource)
+function goOn(state: State, turns: Turns, walk: QueueWalk, first: LeaseState | undefined): void {
+  const { line } = walk
+  const next = first !== undefined && line instanceof Place && isBarred(state, line, first) ? undefined : first
+  line.freed = next !== undefined
+  if (next === undefined) return drop(state, line)
   walk.next = next
   walk.rank = next.extras!.rank
   turns.add(walk)
@@ -121,9 +146,12 @@ function goOn(state: State, turns: Turns, walk: QueueWalk, next: LeaseState | un
 /** The walks, ordered by their next waiter. A heap: the end of a quiet period, or a policy for a prefix, may open every queue. */
 type Turns = Heap<QueueWalk>
 
+/** The queue of a resource, or the waiters below a place where a covering claim was. */
+type Line = Resource | Place
+
 /** A queue has been walked this far. */
 interface QueueWalk {
-  readonly resource: Resource
+  readonly line: Line
   next: LeaseState
   /** The rank with which it waits: a lease that was passed on gets another one with its grant. */
   rank: number

@@ -4,16 +4,17 @@ import type { Refused } from '../outcome.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { FROZEN, type Freed, type Grant, type LeaseState, type State } from '../state.ts'
 import { beyond, mayRelease, namesHeld } from './authority.ts'
+import { conflictsOf, isOwnOf } from './covers.ts'
 import type { Effects } from './effects.ts'
 import { end } from './end.ts'
 import { leasesOf, limitAmong } from './permits.ts'
-import type { WantedResource } from './queue.ts'
+import type { Applicant, WantedResource } from './queue.ts'
 import { refuse } from './refuse.ts'
 
 /** With more victims than this, they are not compared with each other: the cost of a steal must not grow with their square. */
 const MAX_SPARED = 64
 
-export interface StealRequest {
+export interface StealRequest extends Applicant {
   readonly wants: readonly WantedResource[]
   /** The number that suffices; 0: all. */
   readonly any: number
@@ -89,22 +90,28 @@ function victimsOn(
   others: ReadonlySet<LeaseState>,
 ): readonly LeaseState[] | Refused {
   const resource = state.resources.get(want.resource)
-  if (resource === undefined) return []
+  if (resource === undefined && state.claims === undefined) return []
   const isIn = (leases: ReadonlySet<LeaseState>, lease: LeaseState): boolean => {
     for (let next: LeaseState | undefined = lease; next !== undefined; next = next.extras?.parent) if (leases.has(next)) return true
     return false
   }
   // Frozen units become free without force, when their holder has stopped.
-  const staying = resource.grants.filter(({ lease }) => (request.force || lease.status !== FROZEN) && !isIn(others, lease))
+  const isStaying = ({ lease }: Grant) => (request.force || lease.status !== FROZEN) && !isIn(others, lease)
+  const staying = (resource?.grants ?? []).filter(isStaying)
+  const around = [...conflictsOf(state, want, request.covers === true)].filter(grant => isStaying(grant) && !isOwnOf(request, grant.lease))
   const above = new Set<LeaseState>()
   for (let next = request.parent; next !== undefined; next = next.extras?.parent) above.add(next)
   const inTheWay = want.shared ? staying.filter(({ shared }) => !shared) : staying
   const own = inTheWay.filter(({ lease }) => above.has(lease))
   const ownLimit = limitAmong(state, want.resource, request.permits, leasesOf(own))
+  const aroundOwn = around.find(({ lease }) => above.has(lease))
+  if (aroundOwn !== undefined) return refuse(state, 'steals-from-parent', { lease: aroundOwn.lease.id })
   if (own.some(({ shared }) => want.shared || shared) || unitsOf(own) + want.units > ownLimit)
     return refuse(state, 'steals-from-parent', { lease: own[0]!.lease.id })
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
-  if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
+  const needed = new Set(leasesOf(around))
+  if (want.shared || candidates.some(({ shared }) => shared)) return [...needed, ...leasesOf(candidates)]
+  if (resource === undefined) return [...needed]
   // Earlier steals and recipients of transfers come first: what they take must become free as well.
   const ahead = resource.queue
     .slice(0, insertionIndex(resource.queue, request.rank, state.nextLease))
@@ -116,14 +123,14 @@ function victimsOn(
   // The limit that is in force while all of them hold it: once some have ended, it may be higher.
   const limit = limitAmong(state, want.resource, request.permits, leasesOf(staying))
   const victims = fewest(candidates, unitsOf(staying) + promised + want.units - limit, lease => mayEnd(state, request, lease))
-  if (resource.permits === undefined || victims.length > MAX_SPARED) return victims
+  if (resource.permits === undefined || victims.length > MAX_SPARED) return [...needed, ...victims]
   const ending = new Set(victims)
   for (const lease of victims) {
     const others = staying.filter(grant => grant.lease === lease || !ending.has(grant.lease))
     const most = limitAmong(state, want.resource, request.permits, leasesOf(others))
     if (unitsOf(others) + promised + want.units <= most) ending.delete(lease)
   }
-  return [...ending]
+  return [...needed, ...ending]
 }
 
 function unitsOf(grants: readonly Grant[]): number {

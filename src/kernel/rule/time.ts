@@ -26,6 +26,7 @@ import {
   TERM,
   WAITING,
 } from '../state.ts'
+import { isWaitedForAround } from './covers.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { end, reconsider } from './end.ts'
 import { decayFlaps } from './flap.ts'
@@ -75,7 +76,9 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
 /** Returns whether another client waits for what it holds, and a policy limits how long that may be. */
 function isHeldTooLong(state: State, lease: LeaseState): boolean {
   const limited = lease.grants.filter(({ resource }) => rule(state, resource.name, 'maxHold') > 0)
-  return limited.some(({ resource }) => isWaitedFor(resource)) || (limited.length > 0 && isWaitedForInPool(state, lease))
+  const covers = lease.extras?.covers === true
+  const isWanted = (resource: Resource) => isWaitedFor(resource) || isWaitedForAround(state, resource.name, covers)
+  return limited.some(({ resource }) => isWanted(resource)) || (limited.length > 0 && isWaitedForInPool(state, lease))
 }
 
 /** Returns whether a waiter could be served if the resource became free. */

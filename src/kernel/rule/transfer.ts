@@ -31,6 +31,7 @@ import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { isWithinBounds } from './key-bounds.ts'
 import { beyondLimits } from './key-limit.ts'
+import { firstConflict, meet, waitersAround } from './covers.ts'
 import { limitAmong } from './permits.ts'
 import { chooseAll, FIRST_IN_LINE, grant, joinQueues, leaveQueues, pressHolders, type WantedResource } from './queue.ts'
 import { exhausted, gone, refuse, refuseFlaw } from './refuse.ts'
@@ -63,7 +64,9 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const { freed } = state
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
   // In the quiet period after a loss nothing is granted: lost records may have granted the same units to another lease.
-  const atOnce = stopped && state.quiet === undefined
+  const isFree = wants.every(want => firstConflict(state, want, { any: 0, rank: FIRST_IN_LINE, id: 0, covers: claim.covers }) === undefined)
+  // Beside claims of the giver's own client, the recipient waits until these have gone.
+  const atOnce = stopped && state.quiet === undefined && isFree
   // The waiter may have ended with the lease, or may have to wait for its entries.
   const isAnswered = waiter !== undefined && findLease(state, waiter.id) === waiter && entriesFree(state, waiter)
   const received = isAnswered ? waiter : successor(state, effects, command, claim, wants, atOnce)
@@ -79,7 +82,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
 
 /** This goes on after a transfer. */
 interface PassedOnClaim
-  extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'permits' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
+  extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'permits' | 'covers' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
   readonly ttl: number
   readonly since: number
   /** The timers that run: otherwise a lease that is passed back and forth would never end. */
@@ -91,6 +94,7 @@ function claimOf(state: State, { ttl, since, extras }: LeaseState): PassedOnClai
     maxLife = 0,
     grace = 0,
     permits = 0,
+    covers = false,
     by = '',
     parent,
     pool,
@@ -107,6 +111,7 @@ function claimOf(state: State, { ttl, since, extras }: LeaseState): PassedOnClai
     maxLife,
     grace,
     permits,
+    covers,
     by,
     parent,
     pool: pool && { ...pool, shape: undefined },
@@ -119,7 +124,7 @@ function claimOf(state: State, { ttl, since, extras }: LeaseState): PassedOnClai
 }
 
 /**
- * A waiting request of the recipient that the transfer answers: it asks for nothing else, states the same permits, and does not hang on another parent. Not if its key may not acquire
+ * A waiting request of the recipient that the transfer answers: it asks for nothing else, states the same permits, covers as much, and does not hang on another parent. Not if its key may not acquire
  * all of them: every client may use any holder name.
  */
 function answeredWaiter(
@@ -132,6 +137,7 @@ function answeredWaiter(
   const isAnswered = (waiter: LeaseState) =>
     waiter.extras!.passedOn === undefined &&
     waiter.extras!.permits === (extras?.permits ?? 0) &&
+    waiter.extras!.covers === (extras?.covers ?? false) &&
     waiter.holder.name === to &&
     (incarnation === undefined || waiter.incarnation === incarnation) &&
     covers(wants, waiter.extras!) &&
@@ -193,12 +199,12 @@ function leaseOfProcess(state: State, to: string, incarnation: number, wants: re
 
 /** The claim of a lease that was passed on continues with the lease that got it. A waiter keeps its own limit on its life if that is shorter. */
 function carryOn(state: State, effects: Effects, received: LeaseState, claim: PassedOnClaim): void {
-  const { grace, permits, by, pool, priority, recalled, rank, since, running } = claim
+  const { grace, permits, covers, by, pool, priority, recalled, rank, since, running } = claim
   const cap = running[CAP]
   const own = received.extras?.maxLife ?? 0
   const keepsOwn = own > 0 && (cap === undefined || own < cap.duration - cap.aged)
   const maxLife = keepsOwn ? own : claim.maxLife
-  const extras = Object.assign(extrasOf(received), { grace, maxLife, priority, recalled, permits, passedOn: { rank, since } })
+  const extras = Object.assign(extrasOf(received), { grace, maxLife, priority, recalled, permits, covers, passedOn: { rank, since } })
   if (pool !== undefined) extras.pool = pool
   if (running.length > 0) extras.by = by
   for (const [slot, timer] of running.entries()) {
@@ -239,8 +245,12 @@ function endSelfWaits(state: State, effects: Effects, received: LeaseState, free
       waiter.holder.name === holder.name &&
       waiter.incarnation === incarnation &&
       waiter.extras!.any === 0 &&
-      waiter.extras!.wants.some(want => blocks(want, waiter.extras!.permits))
-    for (const waiter of state.resources.get(own.resource)?.queue.filter(waitsForItself) ?? [])
+      waiter.extras!.wants.some(want => blocks(want, waiter.extras!.permits) || isAround(want, waiter.extras!.covers))
+    const covers = received.extras!.covers
+    const isAround = ({ resource, shared }: WantedResource, covering: boolean) =>
+      meet(own.resource, covers, resource, covering) && !(shared && own.shared)
+    const there = [...(state.resources.get(own.resource)?.queue ?? []), ...waitersAround(state, own.resource, covers)]
+    for (const waiter of there.filter(waitsForItself))
       end(state, effects, waiter, { type: 'revoked', cause: DEADLOCK, by: String(received.id), stopped: true }, freed)
   }
 }

@@ -49,6 +49,7 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
     const resource = resourceOf(state, want.resource)
     if (resource.queue.length === 0) resource.queue = [lease]
     else resource.queue.splice(positionOf(resource, lease), 0, lease)
+    state.claims?.addWaiter(lease, want.resource)
     emit(state, effects, 'queued', lease, { resource: want.resource })
     pressHolders(state, effects, resource)
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)

@@ -186,6 +186,8 @@ export interface LeaseExtras {
   any: number
   /** 0: it states none. See rule/permits.ts. */
   permits: number
+  /** It claims all names below its own, too. Where it is exclusive, it counts as one that states one permit. See rule/covers.ts. */
+  covers: boolean
   rank: number
   priority: number
   holding: readonly number[]

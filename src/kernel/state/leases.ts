@@ -35,6 +35,7 @@ export function extrasOf(lease: LeaseState): LeaseExtras {
     labels: [],
     grace: 0,
     permits: 0,
+    covers: false,
     maxLife: 0,
     recalled: false,
     cause: '',

@@ -47,6 +47,11 @@ export class PrefixTree<T> {
     }
   }
 
+  /** Returns whether there is a value under a prefix. */
+  has(prefix: string): boolean {
+    return this.#at(prefix) !== undefined
+  }
+
   #at(prefix: string): Node<T> | undefined {
     let node: Node<T> | undefined = this.#root
     for (const segment of prefix === '' ? [] : (prefix.endsWith('/') ? prefix.slice(0, -1) : prefix).split('/'))

@@ -29,7 +29,7 @@ export function placeOfGrant(grants: readonly Grant[], token: number): number {
 export function useUnits(resource: Resource, { extras }: LeaseState, shared: boolean, units: number): void {
   if (shared) resource.sharers++
   else resource.used += units
-  if (extras !== undefined && extras.permits > 0) {
+  if (extras !== undefined && extras.permits > 0 && !shared) {
     resource.permits ??= new PermitCounts()
     resource.permits.add(extras.permits)
   }
@@ -39,7 +39,7 @@ export function useUnits(resource: Resource, { extras }: LeaseState, shared: boo
 export function freeUnits({ resource, lease: { extras }, shared, units }: Grant): void {
   if (shared) resource.sharers--
   else resource.used -= units
-  if (extras !== undefined && extras.permits > 0) resource.permits!.delete(extras.permits)
+  if (extras !== undefined && extras.permits > 0 && !shared) resource.permits!.delete(extras.permits)
 }
 
 export function resourceOf(state: State, name: string): Resource {

@@ -1,13 +1,16 @@
 /** The same must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
 
-import type { KeyUse } from '../../../src/kernel/command.ts'
+import { type Claim, claimsWanted, holdersAround, isOwn, isUnderOwn, meets, waitersAround } from '../../../sim/covers.ts'
+import type { KeyUse, Want } from '../../../src/kernel/command.ts'
 import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'
 import { entryRefusal, processOf } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
 import { rule, statedCapacity } from '../../../src/kernel/rule/policy.ts'
 import { noUse } from '../../../src/kernel/state/key-use.ts'
 import { findLease } from '../../../src/kernel/state/leases.ts'
+import { standsBefore } from '../../../src/kernel/state/order.ts'
 import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
+import { claimViolations } from './claim-invariant.ts'
 import { capacity as capacityOf, poolViolations } from './pool-invariant.ts'
 
 export function check(state: State): void {
@@ -27,6 +30,7 @@ export function violations(state: State): string[] {
     ...registry(state),
     ...liveness(state),
     ...poolViolations(state),
+    ...claimViolations(state),
   ]
 }
 
@@ -94,7 +98,7 @@ function* resources(state: State): Generator<string> {
     const exclusive = resource.grants.filter(grant => !grant.shared)
     const used = exclusive.reduce((sum, grant) => sum + grant.units, 0)
     if (used !== resource.used) yield `${name}: ${used} units are held, ${resource.used} are counted`
-    const stated = resource.grants.map(({ lease }) => lease.extras?.permits ?? 0).filter(permits => permits > 0)
+    const stated = exclusive.map(({ lease }) => lease.extras?.permits ?? 0).filter(permits => permits > 0)
     if (stated.length !== (resource.permits?.total ?? 0)) yield `${name}: those that state permits are miscounted`
     const least = Math.min(...stated)
     if (stated.length > 0 && resource.permits!.smallest !== least)
@@ -294,9 +298,10 @@ function* liveness(state: State): Generator<string> {
         ...[permits, ...resource.grants.map(grant => grant.lease.extras?.permits ?? 0)].map(one => agreed(state, want.resource, one)),
       )
       const before = resource.queue.slice(0, resource.queue.indexOf(lease))
-      const first = rule(state, want.resource, 'queue') === 'fit' || !before.some(other => servable(state, other, want.resource))
+      const isUnder = state.claims !== undefined && isUnderOwn(state, { ...want, covers: false }, lease.holder.name, lease.extras!.holding)
+      const first = isUnder || rule(state, want.resource, 'queue') === 'fit' || !before.some(other => servable(state, other, want.resource))
       const room = want.shared ? resource.used === 0 && capacity > 0 : resource.sharers === 0 && resource.used + want.units <= capacity
-      return first && room
+      return first && room && isFreeAround(state, lease, want)
     })
     if (now.length < (any === 0 ? wants.length : any)) continue
     // What it brings must be free as well.
@@ -304,6 +309,22 @@ function* liveness(state: State): Generator<string> {
     const entitled = wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
     yield `${lease.id} waits${entitled ? '' : ', without any right to,'} for what is free: ${now.map(want => want.resource)}`
   }
+}
+
+/** Returns whether no claim above or below is in the way of a waiter, and no waiter that stands before it. */
+function isFreeAround(state: State, lease: LeaseState, { resource, shared }: Want): boolean {
+  if (state.claims === undefined) return true
+  const { covers, holding } = lease.extras!
+  const claim = { resource, shared: shared === true, covers }
+  const isObstacle = (other: LeaseState) => other !== lease && !isOwn(lease.holder.name, holding, other)
+  if (holdersAround(state, claim).some(isObstacle)) return false
+  if (isUnderOwn(state, claim, lease.holder.name, holding)) return true
+  return !waitersAround(state, claim).some(other => standsBefore(other, lease) && mayBlock(state, other, claim))
+}
+
+function mayBlock(state: State, waiter: LeaseState, claim: Claim): boolean {
+  const met = claimsWanted(waiter).filter(wanted => meets(wanted, claim))
+  return met.some(({ resource }) => servable(state, waiter, resource) && rule(state, resource, 'queue') !== 'fit')
 }
 
 /** Only where no policy lowered a capacity in between. */

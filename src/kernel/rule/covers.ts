@@ -1,0 +1,219 @@
+/**
+ * Covering claims: a lease with `covers` claims each of its names with all names below it (`N` and what begins with `N/`). It conflicts with every claim there,
+ * shared claims apart that share with it, and with every covering claim above. Plain names stay independent of each other.
+ *
+ * - **Order**: a covering request queues at its own name. It is granted when everything at, below and above that name is free, and no waiter there stands before
+ *   it. A request below a covering waiter stands behind it, whatever is free. One order holds for all queues, so that these waits close no cycle.
+ * - **Own claims**: leases that a request names in `holding` are no obstacle, neither below its covering claim nor as the covering claim above it, if they have its holder name
+ *   and are not frozen. What its own covering claim covers, it need not queue for.
+ * - **Tokens** grow with each grant in the log: a covering grant has a higher token than every claim that was below it before, and a lower one than every claim that comes after.
+ */
+import type { Refused } from '../outcome.ts'
+import { ClaimTree, type Place } from '../state/claim-tree.ts'
+import { findLease } from '../state/leases.ts'
+import { standsBefore } from '../state/order.ts'
+import { POOL_ROOT } from '../state/pools.ts'
+import { type Freed, FROZEN, type Grant, type LeaseState, type State, WAITING } from '../state.ts'
+import { rule } from './policy.ts'
+import type { Applicant, WantedResource } from './queue.ts'
+import { refuse } from './refuse.ts'
+
+const NONE: readonly never[] = []
+
+/** Builds the table of claims, unless it is there. Its work grows with the claims of the log, once. */
+export function indexClaims(state: State): ClaimTree {
+  return (state.claims ??= treeOf(state))
+}
+
+/** After a snapshot was read: the table was begun for a covering claim. */
+export function restoreClaims(state: State): void {
+  if (state.claims !== undefined) state.claims = treeOf(state)
+}
+
+function treeOf(state: State): ClaimTree {
+  const tree = new ClaimTree()
+  for (const lease of state.leases.values()) {
+    for (const grant of lease.grants) tree.addGrant(grant)
+    if (lease.status === WAITING) for (const { resource } of lease.extras!.wants) tree.addWaiter(lease, resource)
+  }
+  return tree
+}
+
+function isBelow(name: string, above: string): boolean {
+  return name.length > above.length && name.charCodeAt(above.length) === 0x2f && name.startsWith(above)
+}
+
+/** Returns whether a claim meets another one of another name. */
+export function meet(one: string, covers: boolean, other: string, otherCovers: boolean): boolean {
+  return (covers && isBelow(other, one)) || (otherCovers && isBelow(one, other))
+}
+
+/** Returns whether the client of a request keeps this lease: then it is no obstacle. */
+export function isOwnOf({ holder, holding = NONE }: Applicant, lease: LeaseState): boolean {
+  return lease.status !== FROZEN && lease.holder.name === holder && holding.includes(lease.id)
+}
+
+function ownOf(state: State, applicant: Applicant): readonly LeaseState[] {
+  const own: LeaseState[] = []
+  for (const id of applicant.holding ?? NONE) {
+    const lease = findLease(state, id)
+    if (lease !== undefined && isOwnOf(applicant, lease)) own.push(lease)
+  }
+  return own
+}
+
+/** Counts the grants of its own among those that a request would conflict with. */
+function ownAmong(own: readonly LeaseState[], isCounted: (grant: Grant) => boolean): number {
+  return own.reduce((sum, { grants }) => sum + grants.filter(isCounted).length, 0)
+}
+
+/** Returns whether no claim above or below is in the way. The name itself is not looked at. */
+export function isClear(state: State, want: WantedResource, applicant: Applicant): boolean {
+  const { claims } = state
+  if (claims === undefined || (claims.coverings === 0 && applicant.covers !== true)) return true
+  return !isHeld(state, want, applicant) && (isOwn(state, want, applicant) || !waitsBefore(state, want, applicant))
+}
+
+/** Returns whether a lease holds a claim above or below that conflicts, apart from those of its client. */
+export function isHeld(state: State, { resource: name, shared }: WantedResource, applicant: Applicant): boolean {
+  const claims = state.claims!
+  if (claims.coverings > 0)
+    for (const { exclusiveCovers, sharedCovers, name: above } of claims.above(name)) {
+      const held = exclusiveCovers + (shared ? 0 : sharedCovers)
+      if (held === 0) continue
+      const isCounted = (grant: Grant) =>
+        grant.resource.name === above && grant.lease.extras?.covers === true && !(shared && grant.shared)
+      if (held > ownAmong(ownOf(state, applicant), isCounted)) return true
+    }
+  const place = applicant.covers === true ? claims.at(name) : undefined
+  const held = place === undefined ? 0 : place.exclusiveBelow + (shared ? 0 : place.sharedBelow)
+  if (held === 0) return false
+  return held > ownAmong(ownOf(state, applicant), grant => isBelow(grant.resource.name, name) && !(shared && grant.shared))
+}
+
+/** Returns whether its client holds a covering claim above, which makes it wait for no other client. */
+export function isOwn(state: State, { resource: name, shared }: WantedResource, applicant: Applicant): boolean {
+  if (state.claims!.coverings === 0 || (applicant.holding ?? NONE).length === 0) return false
+  const covers = ({ resource, shared: isShared }: Grant) => isBelow(name, resource.name) && (shared || !isShared)
+  return ownOf(state, applicant).some(({ extras, grants }) => extras?.covers === true && grants.some(covers))
+}
+
+/** Returns whether a waiter above or below stands before it. */
+function waitsBefore(state: State, want: WantedResource, applicant: Applicant): boolean {
+  for (const _ of waitersBefore(state, want.resource, applicant)) return true
+  return false
+}
+
+/** The waiters above and below a name that stand before a request, and block it. */
+export function* waitersBefore(
+  state: State,
+  name: string,
+  { covers, rank, id }: Pick<Applicant, 'covers' | 'rank' | 'id'>,
+): Generator<LeaseState, void, void> {
+  const claims = state.claims!
+  const isBefore = (waiter: LeaseState) => waiter.extras!.rank < rank || (waiter.extras!.rank === rank && waiter.id < id)
+  if (claims.coverings > 0)
+    for (const place of claims.above(name))
+      for (const waiter of place.covering) {
+        if (!isBefore(waiter)) break
+        if (isBlocking(state, waiter, place.name)) yield waiter
+      }
+  for (const waiter of (covers === true ? claims.at(name)?.waiting : undefined) ?? NONE) {
+    if (!isBefore(waiter)) break
+    if (blocksBelow(state, waiter, name)) yield waiter
+  }
+}
+
+/** The waiters above and below that a claim on this name meets. */
+export function waitersAround({ claims }: State, name: string, covers: boolean): readonly LeaseState[] {
+  if (claims === undefined) return NONE
+  const found = new Set<LeaseState>()
+  for (const { covering } of claims.above(name)) for (const waiter of covering) found.add(waiter)
+  for (const waiter of (covers ? claims.at(name)?.waiting : undefined) ?? NONE) found.add(waiter)
+  return [...found]
+}
+
+/** Returns whether a waiter for this name makes others wait behind it. */
+function isBlocking(state: State, waiter: LeaseState, name: string): boolean {
+  return waiter.extras!.passed?.has(name) !== true && rule(state, name, 'queue') !== 'fit'
+}
+
+function blocksBelow(state: State, waiter: LeaseState, name: string): boolean {
+  return waiter.extras!.wants.some(({ resource }) => isBelow(resource, name) && isBlocking(state, waiter, resource))
+}
+
+/** Returns whether a waiter below this place stands behind a covering waiter at or above it. */
+export function isBarred(state: State, place: Place, waiter: LeaseState): boolean {
+  for (let at: Place | undefined = place; at !== undefined; at = at.above) {
+    const first = at.covering.find(other => isBlocking(state, other, at!.name))
+    if (first !== undefined && standsBefore(first, waiter)) return true
+  }
+  return false
+}
+
+/** The grants above and below that a request conflicts with, whoever has them: the covering ones above first, then those below by name. */
+export function* conflictsOf(state: State, { resource: name, shared }: WantedResource, covers: boolean): Generator<Grant, void, void> {
+  const { claims } = state
+  if (claims === undefined) return
+  const isMet = (grant: Grant) => !(shared && grant.shared)
+  for (const { exclusiveCovers, sharedCovers, name: above } of claims.above(name))
+    if (exclusiveCovers + sharedCovers > 0)
+      for (const grant of state.resources.get(above)!.grants) if (grant.lease.extras?.covers === true && isMet(grant)) yield grant
+  const place = covers ? claims.at(name) : undefined
+  const pending = place === undefined ? [] : [...place.below].reverse()
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    for (const grant of state.resources.get(next.name)?.grants ?? NONE) if (isMet(grant)) yield grant
+    if (next.exclusiveBelow + next.sharedBelow > 0) for (let i = next.below.length - 1; i >= 0; i--) pending.push(next.below[i]!)
+  }
+}
+
+/** The first conflicting grant above or below that is not of its client. */
+export function firstConflict(state: State, want: WantedResource, applicant: Applicant): Grant | undefined {
+  if (state.claims === undefined) return undefined
+  const own = new Set(ownOf(state, applicant))
+  for (const grant of conflictsOf(state, want, applicant.covers === true)) if (!own.has(grant.lease)) return grant
+  return undefined
+}
+
+/** The covering grants above a name. */
+export function coveringGrants(state: State, name: string): readonly Grant[] {
+  const found: Grant[] = []
+  for (const { exclusiveCovers, sharedCovers, name: above } of state.claims?.above(name) ?? NONE)
+    if (exclusiveCovers + sharedCovers > 0)
+      found.push(...state.resources.get(above)!.grants.filter(({ lease }) => lease.extras?.covers === true))
+  return found
+}
+
+/** A claim on this name has gone, or does not block any more: covering waiters above may be served, and after a covering claim the waiters below. */
+export function wake(state: State, name: string, covers: boolean, freed: Freed): void {
+  const claims = state.claims!
+  if (claims.coverings > 0)
+    for (const place of claims.above(name)) if (place.covering.length > 0) freed.add(state.resources.get(place.name)!)
+  const place = covers ? claims.at(name) : undefined
+  if (place !== undefined && place.waiting.length > 0) freed.add(place)
+}
+
+/** Returns whether a waiter could be served if a lease gave back its claim on this name. `covers`: of that lease. */
+export function isWaitedForAround(state: State, name: string, covers: boolean): boolean {
+  const { claims } = state
+  if (claims === undefined) return false
+  for (const { covering, name: above } of claims.above(name)) if (covering.some(({ extras }) => extras!.passed?.has(above) !== true)) return true
+  const waiting = covers ? claims.at(name)?.waiting : undefined
+  return waiting?.some(({ extras }) => extras!.wants.some(({ resource }) => isBelow(resource, name) && extras!.passed?.has(resource) !== true)) === true
+}
+
+/** A pool gives out its members by rules of its own: a name that is a pool or a member, or has some below it, is not covered. */
+export function coversPool(state: State, name: string): Refused | undefined {
+  return state.pools.has(name) || state.tree.has(POOL_ROOT + name) ? refuse(state, 'covers-pool', { resource: name }) : undefined
+}
+
+/** Why an entry may not offer a member of a pool now: a covering claim holds its name or waits for it. */
+export function coveredMember(state: State, key: string): Refused | undefined {
+  const { claims } = state
+  if (claims === undefined || claims.coverings === 0 || !key.startsWith(POOL_ROOT)) return undefined
+  const name = key.slice(POOL_ROOT.length)
+  const isCovering = (place: Place | undefined) =>
+    place !== undefined && place.exclusiveCovers + place.sharedCovers + place.covering.length > 0
+  const found = [...claims.above(name), claims.at(name)].find(isCovering)
+  return found === undefined ? undefined : refuse(state, 'covered-member', { key, resource: found.name })
+}

@@ -1,0 +1,154 @@
+/**
+ * The claims of a state by the segments of their names: what is held and waited for below a name, and the covering claims above it. Built when the first covering
+ * claim is asked for, and kept from then on: a log without covering claims pays nothing for it.
+ *
+ * Each place counts the grants below it and lists the waiters below it, so that no question visits all of them.
+ */
+import type { Grant, LeaseState } from './lease-state.ts'
+import { insertionIndex } from './order.ts'
+
+export class Place {
+  /** Empty: the root. */
+  readonly name: string
+  readonly above: Place | undefined
+  /** By name: the order must be the same on every replica. */
+  readonly below: Place[] = []
+  /** Grants and waiters, each with each of its names, here and below. */
+  size = 0
+  /** Grants below, and those of them that are shared. */
+  exclusiveBelow = 0
+  sharedBelow = 0
+  /** Covering grants of this very name. */
+  exclusiveCovers = 0
+  sharedCovers = 0
+  /** The covering waiters for this very name, by rank, then by id. */
+  readonly covering: LeaseState[] = []
+  /** The waiters for names below, in the same order. A waiter for two of them is listed twice. */
+  readonly waiting: LeaseState[] = []
+  /** True if it is listed in `State.freed`. */
+  freed = false
+
+  constructor(name: string, above: Place | undefined) {
+    this.name = name
+    this.above = above
+  }
+}
+
+export class ClaimTree {
+  readonly root = new Place('', undefined)
+  /** Covering grants and covering waiters, each with each of its names. */
+  coverings = 0
+
+  addGrant(grant: Grant): void {
+    this.#countGrant(this.#made(grant.resource.name), grant, 1)
+  }
+
+  deleteGrant(grant: Grant): void {
+    const place = this.at(grant.resource.name)!
+    this.#countGrant(place, grant, -1)
+    this.#drop(place)
+  }
+
+  #countGrant(place: Place, { shared, lease: { extras } }: Grant, more: number): void {
+    if (extras?.covers === true) {
+      this.coverings += more
+      if (shared) place.sharedCovers += more
+      else place.exclusiveCovers += more
+    }
+    place.size += more
+    for (let above = place.above; above !== undefined; above = above.above) {
+      above.size += more
+      if (shared) above.sharedBelow += more
+      else above.exclusiveBelow += more
+    }
+  }
+
+  addWaiter(lease: LeaseState, name: string): void {
+    const { rank, covers } = lease.extras!
+    const place = this.#made(name)
+    const insert = (list: LeaseState[]) => void list.splice(insertionIndex(list, rank, lease.id), 0, lease)
+    if (covers) {
+      this.coverings++
+      insert(place.covering)
+    }
+    place.size++
+    for (let above = place.above; above !== undefined; above = above.above) {
+      above.size++
+      insert(above.waiting)
+    }
+  }
+
+  deleteWaiter(lease: LeaseState, name: string): void {
+    const { rank, covers } = lease.extras!
+    const place = this.at(name)!
+    const remove = (list: LeaseState[]) => void list.splice(insertionIndex(list, rank, lease.id), 1)
+    if (covers) {
+      this.coverings--
+      remove(place.covering)
+    }
+    place.size--
+    for (let above = place.above; above !== undefined; above = above.above) {
+      above.size--
+      remove(above.waiting)
+    }
+    this.#drop(place)
+  }
+
+  at(name: string): Place | undefined {
+    let place: Place | undefined = this.root
+    for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
+      place = childOf(place, end === name.length ? name : name.slice(0, end))
+      if (place === undefined) return undefined
+    }
+    return place
+  }
+
+  /** The places with the names above this one, first segments first, as far as there are claims at or below them. */
+  *above(name: string): Generator<Place, void, void> {
+    let place: Place | undefined = this.root
+    for (let end = nextEnd(name, 0); end < name.length; end = nextEnd(name, end)) {
+      place = childOf(place, name.slice(0, end))
+      if (place === undefined) return
+      yield place
+    }
+  }
+
+  #made(name: string): Place {
+    let place = this.root
+    for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
+      const segment = end === name.length ? name : name.slice(0, end)
+      const at = placeOf(place.below, segment)
+      if (place.below[at]?.name !== segment) place.below.splice(at, 0, new Place(segment, place))
+      place = place.below[at]!
+    }
+    return place
+  }
+
+  #drop(idle: Place): void {
+    for (let place = idle; place.size === 0 && place.above !== undefined; place = place.above)
+      place.above.below.splice(placeOf(place.above.below, place.name), 1)
+  }
+}
+
+/** The end of the segment after `end`; 0: there is none. */
+function nextEnd(name: string, end: number): number {
+  if (end === name.length) return 0
+  const slash = name.indexOf('/', end + 1)
+  return slash < 0 ? name.length : slash
+}
+
+function placeOf(places: readonly Place[], name: string): number {
+  let low = 0
+  let high = places.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (places[middle]!.name < name) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+function childOf({ below }: Place, name: string): Place | undefined {
+  const place = below[placeOf(below, name)]
+  return place?.name === name ? place : undefined
+}
