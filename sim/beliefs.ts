@@ -4,12 +4,15 @@
  */
 import type { Event } from '../src/kernel/event.ts'
 import { under } from '../src/kernel/name.ts'
+import { conflicts } from './covers.ts'
 import type { PairTracker } from './pairs.ts'
 
 export interface ObservedBelief {
   readonly who: string
   readonly lease: number
   readonly grants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly token: number }[]
+  /** Left out: each name stands for itself. */
+  readonly covers?: boolean
   holds(): boolean
 }
 
@@ -27,6 +30,7 @@ export class BeliefChecker {
   readonly #widest = new Map<string, number>()
 
   readonly #pairs: Pick<PairTracker, 'looked'> | undefined
+  #hasCovering = false
 
   /** `fate` says how a lease ended, for the message of a violation. */
   constructor(violate: (invariant: string, message: string) => void, fate: (lease: number) => string, pairs?: Pick<PairTracker, 'looked'>) {
@@ -48,6 +52,8 @@ export class BeliefChecker {
   /** S1: a holder uses its lease from now on. */
   begins(belief: ObservedBelief): void {
     if (!belief.holds()) return // the answer came too late
+    this.#hasCovering ||= belief.covers === true
+    if (this.#hasCovering) this.#judgeAround(belief)
     this.#pairs?.looked('S1', belief.lease, ...belief.grants.map(({ resource }) => resource))
     for (const { resource, units, shared, token } of belief.grants) {
       let all = this.#byResource.get(resource)
@@ -73,6 +79,22 @@ export class BeliefChecker {
           `${belief.who} (lease ${belief.lease}, token ${token}) and ${other.who} (lease ${other.lease}, ${this.#fate(other.lease)}) both believe they hold ${resource}`,
         )
       }
+    }
+  }
+
+  /** Nobody else relies on a claim above or below that conflicts. */
+  #judgeAround(belief: ObservedBelief): void {
+    const claims = ({ grants, covers = false }: ObservedBelief) => grants.map(({ resource, shared }) => ({ resource, shared, covers }))
+    for (const other of new Set([...this.#byResource.values()].flatMap(all => [...all]))) {
+      const isForced = this.forced.has(other.lease) || this.forced.has(belief.lease)
+      if (other.lease === belief.lease || other.who === belief.who || isForced || !other.holds()) continue
+      for (const one of claims(belief))
+        for (const two of claims(other))
+          if (conflicts(one, two))
+            this.#violate(
+              'S1',
+              `${belief.who} (lease ${belief.lease}) believes it holds ${one.resource}, and ${other.who} (lease ${other.lease}, ${this.#fate(other.lease)}) ${two.resource}`,
+            )
     }
   }
 

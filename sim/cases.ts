@@ -39,6 +39,9 @@ const SCENES: readonly Scene[] = [
   keyLimit,
   identityAfterRestore,
   lateAnswer,
+  coveredNames,
+  coveringWaiter,
+  keptClaims,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -72,6 +75,7 @@ async function hold(crew: Crew, request: Partial<Acquire>, late = 0): Promise<He
   if (outcome.kind !== 'granted') return undefined
   if (late > 0) await crew.pause(late)
   held.lease = outcome.lease
+  held.covers = request.covers === true
   held.grants = outcome.resources.map((resource, i) => ({ resource, units: 1, shared: false, token: outcome.tokens[i]! }))
   referee.terms.acknowledged(outcome.lease, sent.world, outcome.ttl)
   held.believe(sent, outcome.ttl)
@@ -113,6 +117,58 @@ async function lostLengthening(crew: Crew, renewsAgain: boolean): Promise<void> 
   await crew.changes.restore(backup)
   if (renewsAgain) await crew.propose({ kind: 'renew', leases: [held.lease] })
   await crew.pause(LONG)
+}
+
+/** Names above and below a covering claim are used by one holder at a time, in both orders. */
+async function coveredNames(crew: Crew): Promise<void> {
+  const requests: readonly Partial<Acquire>[] = [
+    { holder: 'covering', wants: [{ resource: 'x/tree' }], covers: true },
+    { holder: 'below', wants: [{ resource: 'x/tree/a/b' }] },
+    { holder: 'covering below', wants: [{ resource: 'x/tree/a' }], covers: true },
+  ]
+  for (const first of requests)
+    for (const second of requests) {
+      await hold(crew, first)
+      await hold(crew, second)
+      await crew.pause(1_100)
+    }
+  const shared = (resource: string) => [{ resource, shared: true }]
+  await leaseOf(crew, { holder: 'sharing', wants: shared('x/tree'), covers: true })
+  const beside = await acquire(crew, { holder: 'beside', wants: shared('x/tree/a') })
+  if (beside.kind !== 'granted') crew.site.world.violate('L1', `a shared claim is refused below a shared one: ${JSON.stringify(beside)}`)
+  await hold(crew, { holder: 'exclusive', wants: [{ resource: 'x/tree/b' }] })
+}
+
+/** A covering waiter is granted as soon as all below its name is free, and is not overtaken by younger requests. The referee judges that. */
+async function coveringWaiter(crew: Crew): Promise<void> {
+  const { referee } = crew.site
+  const below = await leaseOf(crew, { holder: 'below', ttl: LONG, wants: [{ resource: 'x/queue/a' }] })
+  const waiter = await leaseOf(crew, { holder: 'covering', ttl: LONG, wants: [{ resource: 'x/queue' }], covers: true, wait: true })
+  const behind = await leaseOf(crew, { holder: 'behind', ttl: LONG, wants: [{ resource: 'x/queue/b' }], wait: true })
+  const last = await leaseOf(crew, { holder: 'last', ttl: LONG, wants: [{ resource: 'x/queue/c' }], covers: true, wait: true })
+  for (const lease of [below, waiter, behind, last]) {
+    referee.givenUp.add(lease)
+    await crew.propose({ kind: 'release', lease })
+  }
+}
+
+/** What a client keeps is no obstacle for its own covering claim, closes no cycle unseen, and is not passed on to another client with it. */
+async function keptClaims(crew: Crew): Promise<void> {
+  const { referee } = crew.site
+  const [own, other] = [
+    await leaseOf(crew, { holder: 'keeper', ttl: LONG, wants: [{ resource: 'x/kept/a' }] }),
+    await leaseOf(crew, { holder: 'other', ttl: LONG, wants: [{ resource: 'x/kept/b' }] }),
+  ]
+  const wants = [{ resource: 'x/kept' }]
+  const cover = await leaseOf(crew, { holder: 'keeper', ttl: LONG, wants, covers: true, wait: true, holding: [own] })
+  await acquire(crew, { holder: 'other', wants, covers: true, wait: true, holding: [other] })
+  referee.givenUp.add(other)
+  await crew.propose({ kind: 'release', lease: other })
+  const passed = await crew.propose({ kind: 'transfer', lease: cover, to: 'heir', stopped: true })
+  for (const lease of [own, ...(passed.kind === 'done' ? [passed.id!] : [])]) {
+    referee.givenUp.add(lease)
+    await crew.propose({ kind: 'release', lease })
+  }
 }
 
 async function offer(crew: Crew, members: number): Promise<void> {

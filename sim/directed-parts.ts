@@ -50,6 +50,21 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
       await stage.ask({ wants: [{ resource: stage.named }, { resource: 'x/permits' }], permits: 3, wait: true })
     },
   },
+  covers: {
+    begin: async stage => {
+      // It offers a member, so that it is in force beside all leases of the pool.
+      await stage.hold({ wants: [{ resource: 'x' }], covers: true, entries: [{ key: 'pool/g/covering', value: '{"units":1}' }] })
+      await stage.ask({ wants: [{ resource: 'x/below' }], wait: true })
+    },
+    act: async stage => {
+      const shared = stage.crew.dice.chance(0.5)
+      const below = await stage.hold({ wants: [{ resource: 'x/below', shared }] })
+      const entries = [{ key: 'pool/g/waiting', value: '{"units":1}' }]
+      await stage.ask({ wants: [{ resource: 'x', shared }], covers: true, wait: true, entries, parent: stage.target })
+      await stage.ask({ wants: [{ resource: 'x/other' }], wait: true })
+      await stage.propose({ kind: 'release', lease: below })
+    },
+  },
   shared: named(stage => ({ wants: [{ resource: stage.named, shared: true }] })),
   parent: {
     request: async stage => ({ parent: await stage.hold({ wants: [] }) }),

@@ -41,6 +41,12 @@ const ROWS = {
     acts: 'such a request is granted or queued',
     judges: ['S15', 'S14', 'S10', 'L1'],
   },
+  covers: {
+    code: 'co',
+    inForce: 'it claims the names below its own',
+    acts: 'such a request is granted or queued',
+    judges: ['S15', 'S14', 'S10', 'L1'],
+  },
   shared: { code: 'sh', inForce: 'it holds or wants a name shared', acts: 'such a request is granted or queued', judges: ['S15', 'S14'] },
   parent: {
     code: 'pa',

@@ -397,6 +397,7 @@ export class Held implements ObservedBelief {
   readonly #clock: Clock
   lease = 0
   grants: ObservedBelief['grants'] = []
+  covers = false
   /** Leases acquired under it. */
   readonly children: Held[] = []
   #until = { now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }

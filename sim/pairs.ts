@@ -9,6 +9,7 @@ import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { type LeaseState, SLOTS, type State } from '../src/kernel/state.ts'
+import { claimsHeld, claimsWanted, hasCovering, holdersAround, waitersAround } from './covers.ts'
 import { FEATURE_ROWS, type Feature } from './features.ts'
 import { featuresInState, requestFeatures } from './lease-features.ts'
 
@@ -244,6 +245,7 @@ function* onResource(state: State, name: string): Generator<number> {
   const resource = state.resources.get(name)
   for (const { lease } of resource?.grants ?? []) yield lease.id
   for (const { id } of resource?.queue ?? []) yield id
+  if (hasCovering(state)) yield* around(state, name)
   const pool = state.pools.get(name) ?? resource?.member?.pool
   if (pool === undefined) return
   for (const { id } of pool.holders) yield id
@@ -252,6 +254,13 @@ function* onResource(state: State, name: string): Generator<number> {
     yield entry.lease.id
     if (name !== member) for (const { id } of namedWaiters(state, member)) yield id
   }
+}
+
+/** The leases with a covering claim above, or below this name if it is covered. */
+function* around(state: State, resource: string): Generator<number> {
+  const covers = [...state.leases.values()].some(lease => [...claimsHeld(lease), ...claimsWanted(lease)].some(one => one.covers && one.resource === resource))
+  const claim = { resource, shared: false, covers }
+  for (const { id } of [...holdersAround(state, claim), ...waitersAround(state, claim)]) yield id
 }
 
 function namedWaiters(state: State, member: string): readonly LeaseState[] {

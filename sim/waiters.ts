@@ -5,6 +5,17 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State, WAITING } from '../src/kernel/state.ts'
+import {
+  type Claim,
+  claimsHeld,
+  claimsWanted,
+  hasCovering,
+  holdersAround,
+  isOwn,
+  isUnderOwn,
+  meets,
+  waitersAround,
+} from './covers.ts'
 import type { PairTracker } from './pairs.ts'
 import { agreed, agreedByAll } from './permits.ts'
 import { PoolJudge, type PoolVerdict } from './pool-judge.ts'
@@ -25,6 +36,8 @@ export class Waiters {
   readonly #pools: PoolJudge
   /** The request of each lease. `any`: this many of the resources; 0: all of them. */
   readonly #requests = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
+  /** The leases that each covering or covered request named as its own. */
+  readonly #holding = new Map<number, readonly number[]>()
 
   /** The rank that each recipient of a transfer which waits gets with its grant: that of the giver. */
   readonly #passedOn = new Map<number, number>()
@@ -42,6 +55,7 @@ export class Waiters {
     this.#queued.clear()
     this.#requests.clear()
     this.#passedOn.clear()
+    this.#holding.clear()
     this.#pools.forget()
     for (const { id, extras, status } of state.leases.values()) {
       if (extras !== undefined) this.#ranks.set(id, extras.rank)
@@ -60,6 +74,7 @@ export class Waiters {
       this.#ranks.set(outcome.lease, rankOf(state, command))
       if (command.pool === undefined)
         this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
+      if (command.holding !== undefined) this.#holding.set(outcome.lease, command.holding)
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
     }
     if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#passOn(state, command.lease, outcome.id)
@@ -95,6 +110,7 @@ export class Waiters {
       this.judgeFree(state, there)
       this.#pairs.looked('L1', lease, resource)
       if (type === 'queued') this.#judgeOrder(there)
+      if (hasCovering(state)) this.#judgeAround(state, resource, type === 'granted' && command.kind !== 'transfer' ? lease : undefined)
       // The recipient of a transfer takes the holder's place, and none in the queue.
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
@@ -133,10 +149,37 @@ export class Waiters {
   #judgeTurn(state: State, there: Resource, id: number): void {
     const first = firstServable(state, there)
     if (first === undefined || rule(state, there.name, 'queue') !== 'fifo' || first.extras!.pending.length > 0) return
+    const lease = findLease(state, id)
+    const claim = lease === undefined ? undefined : claimsHeld(lease).find(({ resource }) => resource === there.name)
+    // What its own covering claim covers is not waited for.
+    if (claim !== undefined && isUnderOwn(state, claim, lease!.holder.name, this.#holding.get(id) ?? [])) return
     const rank = this.#ranks.get(id) ?? 0
     const before = this.#ranks.get(first.id) ?? first.extras!.rank
     if (before < rank || (before === rank && first.id < id))
       this.#violate('S14', `${id} was granted ${there.name} before ${first.id}, which had waited longer`)
+  }
+
+  /** No claim is granted beside a conflicting one above or below, or before a waiter there; and none waits for what is free. */
+  #judgeAround(state: State, resource: string, granted: number | undefined): void {
+    for (const waiter of state.leases.values())
+      if (waiter.status === WAITING && claimsWanted(waiter).some(wanted => wanted.resource === resource || meets(wanted, { resource, shared: false, covers: true })))
+        for (const { resource: name } of claimsWanted(waiter)) this.judgeFree(state, state.resources.get(name)!)
+    const lease = granted === undefined ? undefined : findLease(state, granted)
+    if (lease === undefined) return
+    const holding = this.#holding.get(lease.id) ?? []
+    const isObstacle = (other: LeaseState) => other !== lease && !isOwn(lease.holder.name, holding, other)
+    const rank = this.#ranks.get(lease.id) ?? 0
+    for (const claim of claimsHeld(lease).filter(held => held.resource === resource)) {
+      const [holder] = holdersAround(state, claim).filter(isObstacle)
+      if (holder !== undefined) this.#violate('S1', `${lease.id} was granted ${resource} while ${holder.id} holds ${claimsOf(holder)}`)
+      if (isUnderOwn(state, claim, lease.holder.name, holding)) continue
+      const isOvertaken = (waiter: LeaseState) => {
+        const before = this.#ranks.get(waiter.id) ?? waiter.extras!.rank
+        return waiter !== lease && waiter.extras!.pending.length === 0 && (before < rank || (before === rank && waiter.id < lease.id))
+      }
+      const passed = waitersAround(state, claim).find(waiter => isOvertaken(waiter) && mayBlock(state, waiter, claim))
+      if (passed !== undefined) this.#violate('S14', `${lease.id} was granted ${resource} before ${passed.id}, which waits for ${claimsOf(passed)}`)
+    }
   }
 
   /** A request is granted whole, or with as many resources as it asked for: never a part. */
@@ -160,6 +203,7 @@ export class Waiters {
       if (resource === undefined || want.units > agreed(state, want.resource, permits)) return false
       const isBeside = permits > 0 && resource.sharers === 0 && resource.used + want.units <= agreedByAll(state, resource, permits)
       if (resource.grants.length > 0 && !isBeside) return false
+      if (!isFreeAround(state, first, want)) return false
       return firstServable(state, resource) === first
     })
     if (free.length >= (any === 0 ? wants.length : any))
@@ -181,11 +225,36 @@ export class Waiters {
 
 /** The first waiter that would fit if all units were free. A waiter that can never fit blocks no other. */
 function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
-  return queue.find(({ extras }) => {
-    const { wants, any, permits } = extras!
-    const there = wants.filter(({ resource, units }) => units <= agreed(state, resource, permits))
-    return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
+  return queue.find(waiter => isServable(state, waiter, name))
+}
+
+function isServable(state: State, { extras }: LeaseState, name: string): boolean {
+  const { wants, any, permits } = extras!
+  const there = wants.filter(({ resource, units }) => units <= agreed(state, resource, permits))
+  return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
+}
+
+/** A waiter that fits makes others wait behind it, unless the queue of its name says otherwise. */
+function mayBlock(state: State, waiter: LeaseState, claim: Claim): boolean {
+  return claimsWanted(waiter).some(wanted => {
+    const there = meets(wanted, claim) ? state.resources.get(wanted.resource) : undefined
+    return there !== undefined && isServable(state, waiter, there.name) && rule(state, there.name, 'queue') === 'fifo'
   })
+}
+
+/** Returns whether no claim above or below keeps a waiter from what it wants, held or waited for earlier. */
+function isFreeAround(state: State, waiter: LeaseState, { resource, shared }: Acquire['wants'][number]): boolean {
+  const { covers, holding } = waiter.extras!
+  const { name } = waiter.holder
+  const claim = { resource, shared: shared === true, covers }
+  const isObstacle = (other: LeaseState) => other !== waiter && !isOwn(name, holding, other)
+  if (holdersAround(state, claim).some(isObstacle)) return false
+  const isBefore = ({ id, extras }: LeaseState) => extras!.rank < waiter.extras!.rank || (extras!.rank === waiter.extras!.rank && id < waiter.id)
+  return isUnderOwn(state, claim, name, holding) || !waitersAround(state, claim).some(other => isBefore(other) && mayBlock(state, other, claim))
+}
+
+function claimsOf(lease: LeaseState): string {
+  return [...claimsHeld(lease), ...claimsWanted(lease)].map(({ resource, covers }) => (covers ? `${resource} and below` : resource)).join(', ')
 }
 
 function rankOf(state: State, { steal, priority = 0, wants, pool }: Acquire): number {
@@ -196,32 +265,55 @@ function rankOf(state: State, { steal, priority = 0, wants, pool }: Acquire): nu
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
+/** A request or a waiter on the way of a search for a cycle. */
+interface Asked {
+  readonly wants: Acquire['wants']
+  readonly permits: number
+  readonly covers: boolean
+  readonly holder: string
+  readonly holding: readonly number[]
+  readonly before: (other: LeaseState) => boolean
+}
+
 /** Looks at every waiter between the new request and the leases that its client keeps. */
 function closesCycle(state: State, command: Acquire, self: LeaseState | undefined): boolean {
   const kept = new Set(command.holding)
   const rank = rankOf(state, command)
   const seen = new Set<LeaseState>()
-  const pending: { readonly wants: Acquire['wants']; readonly permits: number; readonly before: (other: LeaseState) => boolean }[] = [
-    { wants: command.wants, permits: command.permits ?? 0, before: other => other !== self && other.extras!.rank <= rank },
+  const pending: Asked[] = [
+    {
+      ...{ wants: command.wants, permits: command.covers === true ? 1 : (command.permits ?? 0), covers: command.covers === true },
+      ...{ holder: command.holder, holding: command.holding ?? [], before: other => other !== self && other.extras!.rank <= rank },
+    },
   ]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     for (const want of next.wants) {
       const resource = state.resources.get(want.resource)
-      if (want.shared === true || resource === undefined) continue
+      if (want.shared === true) continue
       const waiters: LeaseState[] = []
-      const [only, ...more] = resource.grants
+      const keepers = (id: number) => [...state.leases.values()].filter(other => other.extras?.holding.includes(id) === true)
+      const claim = { resource: want.resource, shared: false, covers: next.covers }
+      const isUnder = isUnderOwn(state, claim, next.holder, next.holding)
+      for (const holder of holdersAround(state, claim)) {
+        if (holder.status === FROZEN || isOwn(next.holder, next.holding, holder)) continue
+        if (kept.has(holder.id)) return true
+        waiters.push(...keepers(holder.id))
+      }
+      if (!isUnder) waiters.push(...waitersAround(state, claim).filter(other => next.before(other) && mayBlock(state, other, claim)))
+      const [only, ...more] = resource?.grants ?? []
       const units = want.units ?? 1
-      if (only !== undefined && more.length === 0 && !only.shared && only.lease.status !== FROZEN)
+      if (resource !== undefined && only !== undefined && more.length === 0 && !only.shared && only.lease.status !== FROZEN)
         if (only.units + units > agreedByAll(state, resource, next.permits)) {
           if (kept.has(only.lease.id)) return true
-          for (const other of state.leases.values()) if (other.extras?.holding.includes(only.lease.id) === true) waiters.push(other)
+          waiters.push(...keepers(only.lease.id))
         }
-      if (rule(state, want.resource, 'queue') === 'fifo') waiters.push(...resource.queue.filter(next.before))
+      if (!isUnder && resource !== undefined && rule(state, want.resource, 'queue') === 'fifo') waiters.push(...resource.queue.filter(next.before))
       for (const waiter of waiters) {
         if (waiter === self || seen.has(waiter) || waiter.extras!.any !== 0) continue
         seen.add(waiter)
-        const { wants, permits, rank: its } = waiter.extras!
-        pending.push({ wants, permits, before: other => other.extras!.rank < its || (other.extras!.rank === its && other.id < waiter.id) })
+        const { wants, permits, covers, holding, rank: its } = waiter.extras!
+        const holder = waiter.holder.name
+        pending.push({ wants, permits, covers, holder, holding, before: other => other.extras!.rank < its || (other.extras!.rank === its && other.id < waiter.id) })
       }
     }
   }

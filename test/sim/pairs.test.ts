@@ -37,6 +37,7 @@ const ACTS: Readonly<Record<Feature, History>> = {
     world.acquire('a', [], { wants: [{ resource: 'p', units: 2 }] })
   },
   permits: world => void world.acquire('a', 'x', { permits: 2 }),
+  covers: world => void world.acquire('a', 'x', { covers: true }),
   shared: world => void world.acquire('a', [], { wants: [{ resource: 'x', shared: true }] }),
   parent: world => void world.acquire('a', 'x', { parent: world.acquire('a', []) }),
   session: world => void world.acquire('a', 'x', { parent: world.acquire('a', [], marked('session')) }),

@@ -13,6 +13,7 @@ export const PROGRAM_FEATURES = [
     'any',
     'units',
     'permits',
+    'covers',
     'shared',
     'parent',
     'session',
@@ -39,7 +40,8 @@ export function featuresOf(model: ProgramModel, lease: ModelLease, marks: Marks)
     lease.status === 'waiting' && 'wait',
     lease.any > 0 && 'any',
     (named.some(({ units }) => units > 1) || (claim?.ask.units ?? 0) > 1 || (claim?.ask.total ?? 0) > 1) && 'units',
-    lease.permits > 0 && 'permits',
+    lease.permits > 0 && !lease.covers && 'permits',
+    lease.covers && 'covers',
     named.some(({ shared }) => shared) && 'shared',
     (lease.parent !== 0 || model.leases.some(({ parent }) => parent === lease.id)) && 'parent',
     (isSession(model, lease.id) || isSession(model, lease.parent)) && 'session',
@@ -79,6 +81,6 @@ const NAMED = 'the first is about names, the second about members of a pool, or 
 export const NOT_REACHED: Readonly<Record<string, string>> = {
   ...Object.fromEntries(PROGRAM_FEATURES.map(second => [`abort ${second}`, 'a waiter that has given up is gone'])),
   ...Object.fromEntries(
-    ['any', 'permits', 'shared', 'steal'].flatMap(first => ['reservation', 'borrowed'].map(second => [`${first} ${second}`, NAMED])),
+    ['any', 'permits', 'covers', 'shared', 'steal'].flatMap(first => ['reservation', 'borrowed'].map(second => [`${first} ${second}`, NAMED])),
   ),
 }

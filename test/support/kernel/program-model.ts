@@ -6,6 +6,7 @@
  * that come and go.
  */
 
+import { conflicts, meets } from '../../../sim/covers.ts'
 import { type Ask, type ModelRules, PoolModel } from './pool-model.ts'
 
 export const POOL = 'g'
@@ -45,6 +46,10 @@ export interface ModelLease {
   any: number
   /** 0: it states none. */
   permits: number
+  /** Its names stand for all names below them, too. */
+  covers: boolean
+  /** Leases that its client keeps. */
+  readonly holding: readonly number[]
   /** The class of work that the log learns from; empty: none. */
   readonly work: string
   readonly isPool: boolean
@@ -83,6 +88,8 @@ export interface ModelRequest {
   readonly steal?: 'after' | 'force'
   readonly pool?: Ask
   readonly permits?: number
+  readonly covers?: boolean
+  readonly holding?: readonly number[]
 }
 
 export interface ProgramRules {
@@ -135,8 +142,11 @@ export class ProgramModel {
       maxLife = 0,
       entries = [],
       pool,
-      permits = 0,
+      covers = false,
+      holding = [],
     } = request
+    // It is alone at its own name.
+    const permits = covers ? 1 : (request.permits ?? 0)
     if (ttl > this.rules.ttlMax.most && entries.some(({ key }) => key.startsWith(`${this.rules.ttlMax.kind}/`))) return 'INVALID'
     if (wishes.some(wish => wish.units > this.#room(wish.resource, permits))) return 'INVALID'
     if (parent >= this.nextLease || this.find(parent)?.status === 'waiting') return 'INVALID'
@@ -153,7 +163,7 @@ export class ProgramModel {
     const rank = steal === undefined ? this.pool.elapsed - priority * PRIORITY : steal === 'force' ? BY_FORCE : RECIPIENT
     const isReservation = pool !== undefined && pool.from > 0
     const lease: ModelLease = {
-      ...{ id: this.nextLease, holder, incarnation: process.incarnation, ttl, grace, maxLife, parent, priority, rank, any, permits, work },
+      ...{ id: this.nextLease, holder, incarnation: process.incarnation, ttl, grace, maxLife, parent, priority, rank, any, permits, covers, holding, work },
       ...{ term: isReservation ? ttl + pool.from : Math.min(ttl, FIRST_TERM), isPool: pool !== undefined, isHeir: false, isAnswer: false },
       ...{
         status: 'waiting',
@@ -179,7 +189,7 @@ export class ProgramModel {
       status !== 'frozen' &&
       other.holder === holder &&
       other.incarnation === process.incarnation &&
-      this.#meets({ held, permits: other.permits }, { wishes, permits })
+      this.#meets({ ...other, held }, lease)
     const waitsForItself = got === undefined && steal === undefined && any === 0 && this.leases.some(isOwn)
     if (waitsForItself) return 'DEADLOCK'
     const victims = steal === undefined || got !== undefined ? [] : this.#victims(lease, steal === 'force')
@@ -381,19 +391,20 @@ export class ProgramModel {
       this.nextLease++
       this.leases.push(heir)
     }
-    if (stopped) this.#give(heir, held)
-    if (!isAnswered) this.#endSelfWaits(heir, held)
+    if (stopped && !this.#isHeldAround({ ...heir, holding: [] }, held)) this.#give(heir, held)
+    if (!isAnswered) this.#endSelfWaits({ ...heir, held })
     this.#serve()
     return 'done'
   }
 
   /** Returns what goes on with the lease that gets it. */
-  #claimPassedOn({ grace, maxLife, permits, priority, isPool, cap, breaks, since }: ModelLease, held: readonly Wish[]) {
+  #claimPassedOn({ grace, maxLife, permits, covers, priority, isPool, cap, breaks, since }: ModelLease, held: readonly Wish[]) {
     const running = { cap: cap && { ...cap }, breaks: breaks.map(one => ({ ...one })) }
     return {
       grace,
       maxLife,
       permits,
+      covers,
       priority,
       isPool,
       ...running,
@@ -409,13 +420,13 @@ export class ProgramModel {
     const id = this.nextLease
     return {
       ...{ ...giver, id, holder: to, incarnation: incarnation ?? id, ttl, term: Math.min(ttl, FIRST_TERM), parent, work },
-      ...{ status: 'waiting', confirmed: false, open: incarnation === undefined, lastTerm: 0, held: [], pending: [] },
+      ...{ status: 'waiting', confirmed: false, open: incarnation === undefined, lastTerm: 0, held: [], pending: [], holding: [] },
     }
   }
 
   /** Returns whether the lease has all that the request waits for, and the request does not end with it. */
-  #covers(giver: ModelLease, held: readonly Wish[], { wishes, any, parent, permits }: ModelLease): boolean {
-    if (giver.permits !== permits) return false
+  #covers(giver: ModelLease, held: readonly Wish[], { wishes, any, parent, permits, covers }: ModelLease): boolean {
+    if (giver.permits !== permits || giver.covers !== covers) return false
     const covered = wishes.filter(wish =>
       held.some(has => has.resource === wish.resource && has.shared === wish.shared && has.units >= wish.units),
     )
@@ -424,7 +435,9 @@ export class ProgramModel {
   }
 
   /** Returns whether one of `wishes` cannot be fulfilled beside what is held. */
-  #meets({ held, permits }: Pick<ModelLease, 'held' | 'permits'>, asked: Pick<ModelLease, 'wishes' | 'permits'>): boolean {
+  #meets({ held, permits, covers }: Pick<ModelLease, 'held' | 'permits' | 'covers'>, asked: ModelLease): boolean {
+    const claims = held.map(has => ({ ...has, covers }))
+    if (claims.some(claim => asked.wishes.some(wish => conflicts(claim, { ...wish, covers: asked.covers })))) return true
     const room = (resource: string) => Math.min(this.#room(resource, permits), this.#room(resource, asked.permits))
     const excludes = (has: Wish, { resource, units, shared }: Wish) =>
       has.resource === resource && (shared ? !has.shared : has.shared || has.units + units > room(resource))
@@ -432,11 +445,11 @@ export class ProgramModel {
   }
 
   /** A request for a name that its own process has got by a transfer would wait for itself. */
-  #endSelfWaits(heir: ModelLease, held: readonly Wish[]): void {
+  #endSelfWaits(heir: ModelLease): void {
     if (heir.open) return
     for (const request of this.#line()) {
       const isOwn = request.holder === heir.holder && request.incarnation === heir.incarnation && !request.isHeir
-      if (isOwn && request.any === 0 && this.#meets({ held, permits: heir.permits }, request)) this.#drop(request)
+      if (isOwn && request.any === 0 && this.#meets(heir, request)) this.#drop(request)
     }
   }
 
@@ -537,11 +550,24 @@ export class ProgramModel {
       const used = others.reduce((sum, held) => sum + (held.shared ? 0 : held.units), 0)
       const room = Math.min(...[lease, ...holders].map(({ permits }) => this.#room(wish.resource, permits)))
       const fits = wish.shared ? used === 0 : !others.some(held => held.shared) && used + wish.units <= room
-      const isLate = this.#queueOf(wish.resource).some(other => other !== lease && inOrder(other, lease) < 0)
-      return fits && !isLate
+      if (!fits || this.#isHeldAround(lease, [wish])) return false
+      const claim = { ...wish, covers: lease.covers }
+      // Its client has it already.
+      const isUnder = (held: Wish) => wish.resource.startsWith(`${held.resource}/`) && (wish.shared || !held.shared)
+      if (this.leases.some(other => other.covers && isOwn(lease, other) && other.held.some(isUnder))) return true
+      const queued = this.#line().filter(other => other.wishes.some(wanted => meets({ ...wanted, covers: other.covers }, claim)))
+      return ![...this.#queueOf(wish.resource), ...queued].some(other => other !== lease && inOrder(other, lease) < 0)
     })
     const needed = lease.any === 0 ? lease.wishes.length : lease.any
     return free.length < needed ? undefined : free.slice(0, needed)
+  }
+
+  /** Returns whether another client holds a claim above or below one of these. */
+  #isHeldAround(lease: ModelLease, wishes: readonly Wish[]): boolean {
+    const others = this.leases.filter(other => other.id !== lease.id && !isOwn(lease, other))
+    return others.some(({ held, covers }) =>
+      held.some(has => wishes.some(wish => conflicts({ ...has, covers }, { ...wish, covers: lease.covers }))),
+    )
   }
 
   /** The leases that a steal ends. Of resources with one unit only: whatever is in its way. */
@@ -551,7 +577,10 @@ export class ProgramModel {
     for (const wish of thief.wishes)
       for (const lease of this.leases) {
         const has = lease.held.find(held => held.resource === wish.resource)
-        if (has === undefined || (lease.status === 'frozen' && !force) || (wish.shared && has.shared)) continue
+        const isAround = lease.held.some(held => conflicts({ ...held, covers: lease.covers }, { ...wish, covers: thief.covers }))
+        if (lease.status === 'frozen' && !force) continue
+        if (isAround && has === undefined && isOwn(thief, lease)) continue
+        if (!isAround && (has === undefined || (wish.shared && has.shared))) continue
         if (above.includes(lease)) return 'INVALID'
         victims.add(lease)
       }
@@ -654,10 +683,14 @@ export class ProgramModel {
   }
 }
 
+function isOwn({ holder, holding }: ModelLease, other: ModelLease): boolean {
+  return other.status !== 'frozen' && other.holder === holder && holding.includes(other.id)
+}
+
 function inOrder(one: ModelLease, other: ModelLease): number {
   return one.rank - other.rank || one.id - other.id
 }
 
 function isUnder(kind: string): (wish: Wish) => boolean {
-  return ({ resource }) => resource.startsWith(`${kind}/`)
+  return ({ resource }) => resource === kind || resource.startsWith(`${kind}/`)
 }

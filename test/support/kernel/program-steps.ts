@@ -5,7 +5,8 @@ import type { ProgramRules, Wish } from './program-model.ts'
 
 const HOLDERS = ['a', 'b', 'c', 'd', 'e'] as const
 const LOCKS = ['x', 'y', 'q/1', 'q/2'] as const
-export const NAMES = [...LOCKS, 'seats'] as const
+export const NAMES = [...LOCKS, 'seats', 'q'] as const
+const COVERED = ['q', 'q/1', 'x', 'seats'] as const
 export const CAPACITY = { seats: 4 } as const
 export const MEMBERS = ['m0', 'm1', 'm2'] as const
 const KEYS = ['e/1', 'e/2', 'e/3'] as const
@@ -54,6 +55,19 @@ const STEPS = {
       names: fc.subarray([...NAMES], { minLength: 1, maxLength: 2 }),
       units: fc.constantFrom(1, 1, 2),
       permits: fc.constantFrom(1, 2, 2, 3, 3, 5),
+      entries,
+    },
+  ],
+  covers: [
+    8,
+    {
+      ...common,
+      ...limits,
+      names: fc.subarray([...COVERED], { minLength: 1, maxLength: 2 }),
+      shared: sometimes(3),
+      /** It names the leases of its holder as its own. */
+      keeps: sometimes(4),
+      steal: fc.constantFrom('', '', '', '', '', '', 'after', 'force'),
       entries,
     },
   ],

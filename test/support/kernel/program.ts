@@ -57,7 +57,7 @@ function word(outcome: Outcome): string {
 }
 
 /** The steps that ask for a lease. */
-type Asking = StepOf<'acquire' | 'any' | 'permits' | 'take' | 'reserve'>
+type Asking = StepOf<'acquire' | 'any' | 'permits' | 'covers' | 'take' | 'reserve'>
 
 class Player {
   readonly world = new World({ strict: false })
@@ -118,6 +118,7 @@ class Player {
       case 'acquire':
       case 'any':
       case 'permits':
+      case 'covers':
       case 'take':
       case 'reserve':
         return this.#acquire(step)
@@ -167,7 +168,7 @@ class Player {
     const command: Acquire = {
       ...{ kind: 'acquire', holder: name, ttl: request.ttl, ...process },
       wants: list.map(({ resource, units, shared }) => (shared ? { resource, shared } : { resource, units })),
-      ...given(request, ['any', 'permits', 'wait', 'priority', 'parent', 'grace', 'maxLife', 'steal']),
+      ...given(request, ['any', 'permits', 'covers', 'holding', 'wait', 'priority', 'parent', 'grace', 'maxLife', 'steal']),
       ...(brought !== undefined && { entries: brought }),
       ...(work !== undefined && { labels: [['learn', work] as const] }),
       ...(pool !== undefined && {
@@ -239,6 +240,12 @@ class Player {
       }
     }
     const { wait: _, ...now } = rest
+    if (step.do === 'covers') {
+      const list = step.names.map(resource => ({ resource, units: 1, shared: step.shared }))
+      const own = this.model.leases.filter(({ holder: owner, status }) => owner === name && (status === 'live' || status === 'suspect'))
+      const how = step.keeps ? { ...now, holding: own.map(({ id }) => id) } : rest
+      return { ...how, wishes: list, covers: true, ...attached, ...(step.steal !== '' && { steal: step.steal as 'after', wait: true }) }
+    }
     const isLock = step.wishes.length > 0 && step.wishes[0]!.resource !== 'seats'
     const list = this.#isCrowded && isLock ? [{ ...step.wishes[0]!, resource: 'y' }] : step.wishes
     return {
@@ -474,11 +481,12 @@ class Player {
   }
 
   #acting(request: ModelRequest): Set<ProgramFeature> {
-    const { wishes: list, pool, any, permits, steal, wait = false, parent, entries: brought, grace, maxLife, work } = request
+    const { wishes: list, pool, any, permits, covers, steal, wait = false, parent, entries: brought, grace, maxLife, work } = request
     const found: (ProgramFeature | false)[] = [
       wait ? 'wait' : 'no-wait',
       any !== undefined && 'any',
       permits !== undefined && 'permits',
+      covers !== undefined && 'covers',
       (list.some(({ units }) => units > 1) || (pool?.total ?? 0) > 1) && 'units',
       list.some(({ shared }) => shared) && 'shared',
       parent !== undefined && 'parent',
