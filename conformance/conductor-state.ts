@@ -49,6 +49,7 @@ export interface LeaseRecord {
   readonly client: string
   /** 1, if the request states none. */
   readonly permits: number
+  readonly covers: boolean
   readonly resources: readonly string[]
   readonly lease: number
   lost: DriverEvent | undefined

@@ -29,7 +29,13 @@ export class Conductor {
   readonly #calls = new Map<string, number>()
   readonly #names = new Map<
     number,
-    { readonly as: string; readonly client: string; readonly resources: readonly string[]; readonly permits: number }
+    {
+      readonly as: string
+      readonly client: string
+      readonly resources: readonly string[]
+      readonly permits: number
+      readonly covers: boolean
+    }
   >()
   readonly #leases = new Map<string, LeaseRecord>()
   readonly #positions: number[] = []
@@ -79,6 +85,7 @@ export class Conductor {
           client: client.name,
           resources: this.#resourcesOf(step),
           permits: Number(step.args?.permits ?? 1),
+          covers: step.args?.covers === true,
         })
       }
       if (step.call === 'release' || step.call === 'transfer') {
@@ -238,7 +245,18 @@ export class Conductor {
         holders.set(resource, all)
       }
     }
+    this.#judgeCovered([...held.keys()])
     return held
+  }
+
+  /** What a lease covers is held by no other client. */
+  #judgeCovered(held: readonly string[]): void {
+    const records = held.map(as => ({ as, ...this.#leases.get(as)! }))
+    for (const { as, client, resources } of records.filter(({ covers }) => covers))
+      for (const other of records) {
+        const isBelow = other.resources.some(name => resources.some(above => name.startsWith(`${above}/`)))
+        if (isBelow && other.client !== client) throw new Error(`${as} and ${other.as}, which is below it, are held at the same time`)
+      }
   }
 
   // The wire

@@ -258,7 +258,9 @@ function* onResource(state: State, name: string): Generator<number> {
 
 /** The leases with a covering claim above, or below this name if it is covered. */
 function* around(state: State, resource: string): Generator<number> {
-  const covers = [...state.leases.values()].some(lease => [...claimsHeld(lease), ...claimsWanted(lease)].some(one => one.covers && one.resource === resource))
+  const covers = [...state.leases.values()].some(lease =>
+    [...claimsHeld(lease), ...claimsWanted(lease)].some(one => one.covers && one.resource === resource),
+  )
   const claim = { resource, shared: false, covers }
   for (const { id } of [...holdersAround(state, claim), ...waitersAround(state, claim)]) yield id
 }

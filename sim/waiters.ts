@@ -5,17 +5,7 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State, WAITING } from '../src/kernel/state.ts'
-import {
-  type Claim,
-  claimsHeld,
-  claimsWanted,
-  hasCovering,
-  holdersAround,
-  isOwn,
-  isUnderOwn,
-  meets,
-  waitersAround,
-} from './covers.ts'
+import { type Claim, claimsHeld, claimsWanted, hasCovering, holdersAround, isOwn, isUnderOwn, meets, waitersAround } from './covers.ts'
 import type { PairTracker } from './pairs.ts'
 import { agreed, agreedByAll } from './permits.ts'
 import { PoolJudge, type PoolVerdict } from './pool-judge.ts'
@@ -162,7 +152,10 @@ export class Waiters {
   /** No claim is granted beside a conflicting one above or below, or before a waiter there; and none waits for what is free. */
   #judgeAround(state: State, resource: string, granted: number | undefined): void {
     for (const waiter of state.leases.values())
-      if (waiter.status === WAITING && claimsWanted(waiter).some(wanted => wanted.resource === resource || meets(wanted, { resource, shared: false, covers: true })))
+      if (
+        waiter.status === WAITING &&
+        claimsWanted(waiter).some(wanted => wanted.resource === resource || meets(wanted, { resource, shared: false, covers: true }))
+      )
         for (const { resource: name } of claimsWanted(waiter)) this.judgeFree(state, state.resources.get(name)!)
     const lease = granted === undefined ? undefined : findLease(state, granted)
     if (lease === undefined) return
@@ -178,7 +171,8 @@ export class Waiters {
         return waiter !== lease && waiter.extras!.pending.length === 0 && (before < rank || (before === rank && waiter.id < lease.id))
       }
       const passed = waitersAround(state, claim).find(waiter => isOvertaken(waiter) && mayBlock(state, waiter, claim))
-      if (passed !== undefined) this.#violate('S14', `${lease.id} was granted ${resource} before ${passed.id}, which waits for ${claimsOf(passed)}`)
+      if (passed !== undefined)
+        this.#violate('S14', `${lease.id} was granted ${resource} before ${passed.id}, which waits for ${claimsOf(passed)}`)
     }
   }
 
@@ -249,12 +243,17 @@ function isFreeAround(state: State, waiter: LeaseState, { resource, shared }: Ac
   const claim = { resource, shared: shared === true, covers }
   const isObstacle = (other: LeaseState) => other !== waiter && !isOwn(name, holding, other)
   if (holdersAround(state, claim).some(isObstacle)) return false
-  const isBefore = ({ id, extras }: LeaseState) => extras!.rank < waiter.extras!.rank || (extras!.rank === waiter.extras!.rank && id < waiter.id)
-  return isUnderOwn(state, claim, name, holding) || !waitersAround(state, claim).some(other => isBefore(other) && mayBlock(state, other, claim))
+  const isBefore = ({ id, extras }: LeaseState) =>
+    extras!.rank < waiter.extras!.rank || (extras!.rank === waiter.extras!.rank && id < waiter.id)
+  return (
+    isUnderOwn(state, claim, name, holding) || !waitersAround(state, claim).some(other => isBefore(other) && mayBlock(state, other, claim))
+  )
 }
 
 function claimsOf(lease: LeaseState): string {
-  return [...claimsHeld(lease), ...claimsWanted(lease)].map(({ resource, covers }) => (covers ? `${resource} and below` : resource)).join(', ')
+  return [...claimsHeld(lease), ...claimsWanted(lease)]
+    .map(({ resource, covers }) => (covers ? `${resource} and below` : resource))
+    .join(', ')
 }
 
 function rankOf(state: State, { steal, priority = 0, wants, pool }: Acquire): number {
@@ -307,13 +306,21 @@ function closesCycle(state: State, command: Acquire, self: LeaseState | undefine
           if (kept.has(only.lease.id)) return true
           waiters.push(...keepers(only.lease.id))
         }
-      if (!isUnder && resource !== undefined && rule(state, want.resource, 'queue') === 'fifo') waiters.push(...resource.queue.filter(next.before))
+      if (!isUnder && resource !== undefined && rule(state, want.resource, 'queue') === 'fifo')
+        waiters.push(...resource.queue.filter(next.before))
       for (const waiter of waiters) {
         if (waiter === self || seen.has(waiter) || waiter.extras!.any !== 0) continue
         seen.add(waiter)
         const { wants, permits, covers, holding, rank: its } = waiter.extras!
         const holder = waiter.holder.name
-        pending.push({ wants, permits, covers, holder, holding, before: other => other.extras!.rank < its || (other.extras!.rank === its && other.id < waiter.id) })
+        pending.push({
+          wants,
+          permits,
+          covers,
+          holder,
+          holding,
+          before: other => other.extras!.rank < its || (other.extras!.rank === its && other.id < waiter.id),
+        })
       }
     }
   }

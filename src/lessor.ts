@@ -213,6 +213,8 @@ export interface GrantView {
   readonly remaining: number
   /** The units that may be in use at once, as the lease states. Left out: it states none. */
   readonly permits?: number
+  /** It holds all names below this one, too. Left out: this name alone. */
+  readonly covers?: boolean
 }
 
 export interface WaiterView {
@@ -228,6 +230,8 @@ export interface WaiterView {
   readonly since: number
   /** The units that may be in use at once, as the request states. Left out: it states none. */
   readonly permits?: number
+  /** It waits for all names below this one, too. Left out: for this name alone. */
+  readonly covers?: boolean
 }
 
 export interface ResourceView {
@@ -236,6 +240,8 @@ export interface ResourceView {
   /** The units that may be in use at once, by the smallest `permits` of its holders. Left out: they state none, and the capacity counts. */
   readonly limit?: number
   readonly grants: readonly GrantView[]
+  /** Grants of names above that cover this one: their holders hold it as well. Left out: none. */
+  readonly coveredBy?: readonly GrantView[]
   readonly queue: readonly WaiterView[]
   /** The highest token shown to `fence`; 0 when none was. */
   readonly fence: number

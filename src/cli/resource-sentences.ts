@@ -17,12 +17,13 @@ export interface ExplainedFacts {
 
 export function resourceSentences(known: ExplainedFacts): string[] {
   const { resource, summary } = known
-  const { grants, queue } = resource
+  const { grants, queue, coveredBy = [] } = resource
   return [
     ...(summary.quiet
       ? ['No lease is granted at the moment: the log lost records or was restored, and holders of lost leases may still be running.']
       : []),
-    ...(grants.length === 0 ? free(known) : grants.flatMap(grant => heldBy(grant, known))),
+    ...(grants.length === 0 && coveredBy.length === 0 ? free(known) : grants.flatMap(grant => heldBy(grant, known))),
+    ...coveredBy.map(grant => coveringSentence(resource.resource, grant)),
     ...room(resource),
     ...disagreement(resource),
     ...(queue.length > 0 ? waiters(known) : []),
@@ -44,7 +45,7 @@ function ended({ cause, by, exit, ran = 0 }: PastGrant): string {
 }
 
 function heldBy(
-  { resource, holder, lease, token, status, remaining, since, units, shared }: GrantView,
+  { resource, holder, lease, token, status, remaining, since, units, shared, covers }: GrantView,
   { history, labels, now }: ExplainedFacts,
 ): string[] {
   const who = `${holder} (lease ${lease}, token ${token})`
@@ -62,10 +63,17 @@ function heldBy(
   }
   if (status === 'suspect')
     return [`${resource} is held by ${who}, whose ttl has run out. Its grace lasts another ${left}; a renewal until then keeps the lease.`]
-  const how = shared ? 'shared by' : units > 1 ? `held with ${units} units by` : 'held by'
+  const all = covers === true ? 'with all names below it ' : ''
+  const how = shared ? `${all}shared by` : units > 1 ? `held with ${units} units by` : `held ${all}by`
   const named = (labels?.get(lease) ?? []).filter(([, value]) => value !== '').map(([key, value]) => `${key} ${value}`)
   const labelled = named.length === 0 ? '' : ` (${named.join(', ')})`
   return [`${resource} is ${how} ${who}${labelled} for ${heldFor}. Without a renewal it expires in ${left}.`]
+}
+
+/** Of a claim on a name above. */
+function coveringSentence(name: string, { resource, holder, lease, token, status, remaining }: GrantView): string {
+  const left = status === 'frozen' ? ', which has ended, but its holder may still be running' : ''
+  return `${name} is covered: ${holder} (lease ${lease}, token ${token}) holds ${resource} with all names below it${left}. Without a renewal that ends in ${inWords(remaining)}.`
 }
 
 function room({ capacity, limit, grants, queue }: ResourceView): string[] {

@@ -71,6 +71,12 @@ export interface AcquireOptions {
    */
   readonly units?: number | Readonly<Record<string, number>> | undefined
   /**
+   * Claim each name with all names below it: `lib` with `lib/a.ts` and `lib/x/y.ts`. It excludes every claim there, in both orders. Not with `units`, `any`,
+   * permits and pools. Leases in `holding` are no obstacle.
+   * @default false
+   */
+  readonly covers?: boolean | undefined
+  /**
    * Higher is served first, -1000 to 1000; equal ones in the order of arrival.
    * @default 0
    */
@@ -126,7 +132,7 @@ export interface AdvancedAcquireOptions {
    */
   readonly recall?: boolean | undefined
   /**
-   * Leases that are kept during the wait, for finding deadlocks.
+   * Leases that are kept during the wait, for finding deadlocks. With the same holder name, they are also no obstacle to a covering claim, nor as one.
    * @default the leases of the `request` callbacks that this call runs in
    */
   readonly holding?: readonly Lease[] | undefined
@@ -158,7 +164,7 @@ export type DecidedOptions = Omit<AcquireOptions, 'ttl'> & { readonly ttl?: Dura
 export type TryAcquireOptions = Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'onWait'>
 
 /** Options of `grant`: a lease without resources has nothing to wait for. */
-export type GrantOptions = Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'priority' | 'steal' | 'onWait'>
+export type GrantOptions = Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'covers' | 'priority' | 'steal' | 'onWait'>
 
 /** Options of `adopt`. */
 export type AdoptOptions = Pick<AcquireOptions, 'renew' | 'maxHold'> & {
@@ -183,6 +189,7 @@ const OPTIONS: OptionChecks<AcquireOptions> = {
   signal: [isSignal, 'an AbortSignal'],
   mode: [value => value === 'exclusive' || value === 'shared', 'exclusive or shared'],
   units: [value => typeof value === 'number' || isObject(value), 'a number, or numbers by name'],
+  covers: [isBoolean, 'true or false'],
   priority: [anything],
   renew: [anything],
   steal: [value => isBoolean(value) || value === 'force', 'true, false or force'],

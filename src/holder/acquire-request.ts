@@ -78,7 +78,7 @@ export interface RequestContext {
 const NOTHING: AdvancedAcquireOptions = {}
 
 export function acquireCommand(names: readonly string[], options: DecidedOptions, context: RequestContext): AcquireRequest {
-  const { mode = 'exclusive', units, priority, steal = false, labels, entries, advanced = NOTHING } = options
+  const { mode = 'exclusive', units, covers, priority, steal = false, labels, entries, advanced = NOTHING } = options
   const { any, grace, maxLife, recall, holding, pool, permits, require = [] } = advanced
   const { holder, incarnation, lessor, wait } = context
   if (require.length > 0) assertPromised(lessor, require)
@@ -112,6 +112,7 @@ export function acquireCommand(names: readonly string[], options: DecidedOptions
   if (steal !== false) command.steal = steal === 'force' ? 'force' : 'after'
   if (recall === true) command.recall = true
   if (permits !== undefined) command.permits = permits
+  if (covers === true) command.covers = true
   return { ...settings, command, learned: context.learned, require, listens: pool !== undefined }
 }
 

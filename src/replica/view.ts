@@ -1,5 +1,6 @@
 /** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
+import { coveringGrants } from '../kernel/rule/covers.ts'
 import { flapOf } from '../kernel/rule/flap.ts'
 import { limitInForce } from '../kernel/rule/permits.ts'
 import { capacityOf, rule } from '../kernel/rule/policy.ts'
@@ -101,8 +102,10 @@ function grantView({ lease, resource, token, units, shared }: Grant, remaining: 
   }
 }
 
-function permitsOf({ extras }: LeaseState): { readonly permits?: number } {
-  return extras === undefined || extras.permits === 0 ? {} : { permits: extras.permits }
+function permitsOf({ extras }: LeaseState): { readonly permits?: number; readonly covers?: boolean } {
+  if (extras === undefined) return {}
+  if (extras.covers) return { covers: true }
+  return extras.permits === 0 ? {} : { permits: extras.permits }
 }
 
 function waiterView(resource: Resource, lease: LeaseState, position: number): WaiterView {
@@ -128,12 +131,16 @@ export function resourceView(
   waiters = Number.POSITIVE_INFINITY,
   holders = Number.POSITIVE_INFINITY,
 ): ResourceView {
+  // An exclusive covering claim is alone: it states no number of its own.
+  const isCovered = resource?.grants[0]?.lease.extras?.covers === true
+  const above = coveringGrants(state, name)
   const first = (resource?.queue ?? []).slice(0, waiters).map((lease, position) => waiterView(resource!, lease, position))
   return {
     resource: name,
     capacity: capacityOf(state, name),
-    ...(resource !== undefined && (resource.permits?.total ?? 0) > 0 && { limit: limitInForce(state, resource) }),
+    ...(resource !== undefined && (resource.permits?.total ?? 0) > 0 && !isCovered && { limit: limitInForce(state, resource) }),
     grants: (resource?.grants ?? []).slice(0, holders).map(grant => grantView(grant, remaining)),
+    ...(above.length > 0 && { coveredBy: above.slice(0, holders).map(grant => grantView(grant, remaining)) }),
     queue: first.length < waiters ? [...first, ...poolQueue(state, name, waiters - first.length)] : first,
     fence: state.fences.get(name) ?? 0,
   }

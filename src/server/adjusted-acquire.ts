@@ -30,7 +30,7 @@ export async function withFittingTtl(guarded: GuardedLessor, command: Acquire, r
  * incarnation tells two processes of one name apart, so it must be given: without it, two workers with the same name would share a lease.
  */
 export async function ownLease(guarded: GuardedLessor, caller: Caller, command: Acquire): Promise<Granted | undefined> {
-  const { incarnation, wants } = command
+  const { incarnation, wants, covers = false } = command
   if (incarnation === undefined || wants.length === 0 || command.any !== undefined || command.pool !== undefined)
     throw new LeaseError('INVALID', 'reuse needs resources and the incarnation of the first answer, and neither any nor pool')
   const { value: first } = await guarded.read<'resource'>(caller, { kind: 'resource', resource: wants[0]!.resource, waiters: 0 })
@@ -42,7 +42,7 @@ export async function ownLease(guarded: GuardedLessor, caller: Caller, command: 
   const grants = new Map(lease?.grants.map(grant => [grant.resource, grant]))
   const same = wants.every(({ resource, units = 1, shared = false }) => {
     const grant = grants.get(resource)
-    return grant !== undefined && grant.shared === shared && grant.units === units
+    return grant !== undefined && grant.shared === shared && grant.units === units && (grant.covers ?? false) === covers
   })
   if (lease === undefined || !same || grants.size !== new Set(wants.map(({ resource }) => resource)).size) return undefined
   const outcome = await guarded.propose(caller, { kind: 'renew', leases: [lease.lease] })

@@ -21,6 +21,7 @@ interface RunFlags {
   readonly class?: string
   readonly wait: string | boolean
   readonly shared?: boolean
+  readonly covers?: boolean
   readonly units?: string
   readonly priority?: string
   readonly onLost: (typeof ON_LOST)[number]
@@ -49,6 +50,7 @@ export function run(program: Command): void {
       `with --no-wait: if the holder seems to be dead, how long to stay until that is certain (default: its ttl, at most 30s); then exit with ${EXIT.unconfirmed}`,
     )
     .option('--shared', 'hold it together with other holders that use --shared (default: exclusive)')
+    .option('--covers', 'hold all names below NAME as well: no other lease on one of them (default: NAME alone)')
     .option('--units <n>', 'how many units of the resource to hold (default: 1)')
     .option('--priority <n>', 'place in the queue, -1000 to 1000; higher goes first (default: 0)')
     .addOption(
@@ -76,6 +78,7 @@ export function run(program: Command): void {
         ...(wait > 0 && wait < Number.POSITIVE_INFINITY && { wait }),
         ...(options.confirm !== undefined && { advanced: { confirm: parseDuration(options.confirm, '--confirm') } }),
         ...(options.shared === true && { mode: 'shared' as const }),
+        ...(options.covers === true && { covers: true }),
         ...(options.units !== undefined && { units: parseInteger(options.units, '--units', 1) }),
         ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority', -1_000, 1_000) }),
       }

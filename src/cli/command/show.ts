@@ -65,9 +65,11 @@ async function showResource({ out, clock }: Invocation, view: ResourceView, revi
   await out.text(lines.join('\n'))
 }
 
-export function summary({ grants, queue }: ResourceView): string {
+export function summary({ grants, queue, coveredBy = [] }: ResourceView): string {
   const [first] = grants
-  const how = first === undefined ? 'free' : grants.every(({ status }) => status === 'frozen') ? 'frozen' : 'held'
+  const [above] = coveredBy
+  const free = above === undefined ? 'free' : `covered by ${clean(above.resource)}, which ${clean(above.holder)} holds`
+  const how = first === undefined ? free : grants.every(({ status }) => status === 'frozen') ? 'frozen' : 'held'
   return queue.length === 0 ? how : `${how}, ${queue.length} waiting`
 }
 

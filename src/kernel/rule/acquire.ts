@@ -33,7 +33,18 @@ import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, not
 import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
 import { mayGoFirst, wouldBeServed } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
-import { type Applicant, BY_FORCE, type ChosenWant, choose, chooseAll, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
+import {
+  type Applicant,
+  BY_FORCE,
+  type ChosenWant,
+  choose,
+  chooseAll,
+  enqueue,
+  FIRST_IN_LINE,
+  grant,
+  positionOf,
+  type WantedResource,
+} from './queue.ts'
 import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 import { steal, victimsOf } from './steal.ts'
@@ -365,12 +376,7 @@ function planReservation(state: State, pool: PoolState, plan: Omit<Plan, 'chosen
   return refused ?? { ...plan, chosen: undefined }
 }
 
-function cannotWait(
-  state: State,
-  command: Acquire,
-  wants: readonly WantedResource[],
-  applicant: Applicant,
-): Refused | undefined {
+function cannotWait(state: State, command: Acquire, wants: readonly WantedResource[], applicant: Applicant): Refused | undefined {
   const { any, steal } = command
   const { permits = 0, holding = NOTHING } = applicant
   for (const want of wants) {

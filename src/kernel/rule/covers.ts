@@ -13,7 +13,7 @@ import { ClaimTree, type Place } from '../state/claim-tree.ts'
 import { findLease } from '../state/leases.ts'
 import { standsBefore } from '../state/order.ts'
 import { POOL_ROOT } from '../state/pools.ts'
-import { type Freed, FROZEN, type Grant, type LeaseState, type State, WAITING } from '../state.ts'
+import { FROZEN, type Freed, type Grant, type LeaseState, type State, WAITING } from '../state.ts'
 import { rule } from './policy.ts'
 import type { Applicant, WantedResource } from './queue.ts'
 import { refuse } from './refuse.ts'
@@ -81,8 +81,7 @@ export function isHeld(state: State, { resource: name, shared }: WantedResource,
     for (const { exclusiveCovers, sharedCovers, name: above } of claims.above(name)) {
       const held = exclusiveCovers + (shared ? 0 : sharedCovers)
       if (held === 0) continue
-      const isCounted = (grant: Grant) =>
-        grant.resource.name === above && grant.lease.extras?.covers === true && !(shared && grant.shared)
+      const isCounted = (grant: Grant) => grant.resource.name === above && grant.lease.extras?.covers === true && !(shared && grant.shared)
       if (held > ownAmong(ownOf(state, applicant), isCounted)) return true
     }
   const place = applicant.covers === true ? claims.at(name) : undefined
@@ -197,9 +196,14 @@ export function wake(state: State, name: string, covers: boolean, freed: Freed):
 export function isWaitedForAround(state: State, name: string, covers: boolean): boolean {
   const { claims } = state
   if (claims === undefined) return false
-  for (const { covering, name: above } of claims.above(name)) if (covering.some(({ extras }) => extras!.passed?.has(above) !== true)) return true
+  for (const { covering, name: above } of claims.above(name))
+    if (covering.some(({ extras }) => extras!.passed?.has(above) !== true)) return true
   const waiting = covers ? claims.at(name)?.waiting : undefined
-  return waiting?.some(({ extras }) => extras!.wants.some(({ resource }) => isBelow(resource, name) && extras!.passed?.has(resource) !== true)) === true
+  return (
+    waiting?.some(({ extras }) =>
+      extras!.wants.some(({ resource }) => isBelow(resource, name) && extras!.passed?.has(resource) !== true),
+    ) === true
+  )
 }
 
 /** A pool gives out its members by rules of its own: a name that is a pool or a member, or has some below it, is not covered. */

@@ -18,11 +18,7 @@ import { type Applicant, applicantOf, positionOf, type WantedResource } from './
 const LONGEST = 256
 
 /** The resources of the cycle that a newcomer of this rank would close, in order; undefined when there is none. */
-export function findCycle(
-  state: State,
-  wants: readonly WantedResource[],
-  newcomer: Applicant,
-): readonly string[] | undefined {
+export function findCycle(state: State, wants: readonly WantedResource[], newcomer: Applicant): readonly string[] | undefined {
   const { rank, holding = [], permits = 0 } = newcomer
   if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
   const mine = new Set(holding)
@@ -76,8 +72,7 @@ export function findCycle(
     }
     if (holding.some(isMine)) return true
     keptLeases ??= [...state.keeping.keys()].sort((one, other) => one - other).flatMap(id => findLease(state, id) ?? [])
-    for (const kept of keptLeases)
-      if (isInTheWay(kept)) for (const waiter of state.keeping.get(kept.id)!) if (follow(waiter)) return true
+    for (const kept of keptLeases) if (isInTheWay(kept)) for (const waiter of state.keeping.get(kept.id)!) if (follow(waiter)) return true
     if (isOwn(state, want, asking)) return false
     for (const waiter of waitersBefore(state, want.resource, asking)) if (follow(waiter)) return true
     return false

@@ -27,11 +27,11 @@ import {
 } from '../state.ts'
 import { entriesFree } from './attach.ts'
 import { allowed, mayHave, mayRelease, mayTouch } from './authority.ts'
+import { firstConflict, meet, waitersAround } from './covers.ts'
 import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { isWithinBounds } from './key-bounds.ts'
 import { beyondLimits } from './key-limit.ts'
-import { firstConflict, meet, waitersAround } from './covers.ts'
 import { limitAmong } from './permits.ts'
 import { chooseAll, FIRST_IN_LINE, grant, joinQueues, leaveQueues, pressHolders, type WantedResource } from './queue.ts'
 import { exhausted, gone, refuse, refuseFlaw } from './refuse.ts'
@@ -82,7 +82,10 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
 
 /** This goes on after a transfer. */
 interface PassedOnClaim
-  extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'permits' | 'covers' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
+  extends Pick<
+    LeaseExtras,
+    'maxLife' | 'grace' | 'permits' | 'covers' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'
+  > {
   readonly ttl: number
   readonly since: number
   /** The timers that run: otherwise a lease that is passed back and forth would never end. */

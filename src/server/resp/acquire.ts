@@ -20,7 +20,7 @@ import type { RespSession } from './session.ts'
 const FIELDS = { ...ACQUIRE_FIELDS, holder: optional(name) }
 /** The options of every lease, and those of leases on resources. */
 const OF_LEASES = ['ttlMin', 'ttlMax', 'holder', 'parent', 'labels', 'entries', 'grace', 'maxLife', 'incarnation'] as const
-const OF_RESOURCES = ['units', 'unitsOf', 'shared', 'priority', 'any', 'holding', 'reuse', 'recall', 'steal', 'permits'] as const
+const OF_RESOURCES = ['units', 'unitsOf', 'shared', 'priority', 'any', 'holding', 'reuse', 'recall', 'steal', 'permits', 'covers'] as const
 const WAITING = ['wait', 'queue'] as const
 
 const GRANT_OPTIONS = fieldOptions(FIELDS, OF_LEASES)

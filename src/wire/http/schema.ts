@@ -32,7 +32,7 @@ export const Acquire = closed({
   mode: optional(Type.Enum(['exclusive', 'shared'])),
   ifAvailable: optional(Type.Boolean({ description: 'Do not wait: answer HELD (409) if it is held. So it is without wait, too.' })),
   ...schemaOf(ACQUIRE_FIELDS, 'holder', 'units', 'any', 'wait', 'reuse', 'priority', 'parent', 'incarnation', 'holding', 'grace'),
-  ...schemaOf(ACQUIRE_FIELDS, 'maxLife', 'steal', 'recall', 'pool', 'permits', 'entries', 'labels'),
+  ...schemaOf(ACQUIRE_FIELDS, 'maxLife', 'steal', 'recall', 'pool', 'permits', 'covers', 'entries', 'labels'),
   op,
 })
 
@@ -203,6 +203,7 @@ export const Deleting = closed({ ...fieldsOf('delete', 'lease'), op })
 
 const expiresAt = Type.String({ format: 'date-time', description: 'When it ends unless renewed. For people: no decision depends on it.' })
 const PERMITS = optional(whole('The units that may be in use at once, as this lease states. Missing: it states none.'))
+const COVERS = optional(yes('It stands for all names below this one, too.'))
 const GrantView = answer({
   resource: name,
   lease: id,
@@ -216,6 +217,7 @@ const GrantView = answer({
   remaining: Type.Number({ description: 'About how many ms are left without a renewal, for people.' }),
   expiresAt,
   permits: PERMITS,
+  covers: COVERS,
 })
 const WaiterView = answer({
   lease: id,
@@ -227,12 +229,14 @@ const WaiterView = answer({
   priority: Type.Integer(),
   since: at,
   permits: PERMITS,
+  covers: COVERS,
 })
 const resource = {
   resource: name,
   capacity: whole(),
   limit: optional(whole('The units that may be in use at once, by the smallest permits of its holders. Missing: they state none.')),
   grants: Type.Array(GrantView),
+  coveredBy: optional(Type.Array(GrantView, { description: 'Grants of names above that cover this one.' })),
   queue: Type.Array(WaiterView),
   fence: whole('The highest token that fence has seen; 0: none.'),
   frozen: optional(yes('Some units are withheld: a former holder may still use them.')),

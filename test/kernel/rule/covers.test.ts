@@ -1,8 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { timerOf } from '../../../src/kernel/state/timers.ts'
 import { HOLD } from '../../../src/kernel/state.ts'
-import { type Options, World } from '../../support/kernel/world.ts'
-import { reload } from '../../support/kernel/world.ts'
+import { type Options, reload, World } from '../../support/kernel/world.ts'
 
 const covering = { covers: true } as const
 const waiting = { covers: true, wait: true } as const
@@ -18,7 +17,11 @@ describe('a covering claim', () => {
     first.refused(first.ask('b', below), 'HELD', 'held', { holder: 'a', resource: below, ...(above !== below && { claim: above }) })
     const second = new World()
     second.acquire('b', below)
-    second.refused(second.ask('a', above, covering), 'HELD', 'held', { holder: 'b', resource: above, ...(above !== below && { claim: below }) })
+    second.refused(second.ask('a', above, covering), 'HELD', 'held', {
+      holder: 'b',
+      resource: above,
+      ...(above !== below && { claim: below }),
+    })
   })
 
   test('excludes covering claims above and below', () => {
@@ -121,8 +124,15 @@ describe('a covering claim', () => {
   test('has a token above those of earlier claims below, and below those of later ones: a fence accepts each in its order', () => {
     const world = new World()
     const tokens: number[] = []
-    for (const [name, options] of [['lib/c', {}], ['lib', covering], ['lib/c', {}]] as const) {
-      const { lease, tokens: [token] } = world.acquire('a', name, options)
+    for (const [name, options] of [
+      ['lib/c', {}],
+      ['lib', covering],
+      ['lib/c', {}],
+    ] as const) {
+      const {
+        lease,
+        tokens: [token],
+      } = world.acquire('a', name, options)
       tokens.push(token!)
       expect(world.do({ kind: 'fence', resource: 'lib/c', token: token! })).toMatchObject({ kind: 'fenced' })
       world.release(lease)

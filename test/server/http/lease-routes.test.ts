@@ -121,6 +121,24 @@ test('labels are an object, durations may be texts, and entries have generations
   expect((await here.ask('POST', '/v1/leases', { holder: 'ann', grace: '5 parsecs' })).json.error.message).toContain('grace must be whole')
 })
 
+test('a covering claim holds the names below its own, and the views of these name it', async () => {
+  await using here = await world()
+  const ask = (holder: string, resource: string, more = {}) => here.ask('POST', '/v1/leases', { resources: [resource], holder, ...more })
+  const held = await ask('ann', 'lib', { covers: true })
+  expect(held.status).toBe(201)
+  const refused = await ask('bob', 'lib/c.ts')
+  expect([refused.status, refused.json.error]).toMatchObject([409, { code: 'HELD', holder: 'ann', claim: 'lib' }])
+  expect(refused.json.error.message).toContain('lib/c.ts is held by ann through lib')
+  const below = (await here.ask('GET', '/v1/resources/lib/c.ts')).json
+  expect(below).toMatchObject({ grants: [], coveredBy: [{ resource: 'lib', holder: 'ann', covers: true, token: held.json.token }] })
+  expect((await here.ask('GET', '/v1/resources/lib')).json).toMatchObject({ grants: [{ covers: true }] })
+  expect((await ask('ann', 'lib/c.ts', { holding: [held.json.lease] })).status).toBe(201)
+  expect((await ask('cid', 'x', { covers: true, units: 2 })).json.error.message).toContain('covers')
+  const plain = { incarnation: held.json.incarnation, reuse: true }
+  expect((await ask('ann', 'lib', plain)).status).toBe(409)
+  expect((await ask('ann', 'lib', { ...plain, covers: true })).json.reused).toBe(true)
+})
+
 test('permits are stated by each request, and the views tell who states what', async () => {
   await using here = await world()
   const ask = (holder: string, permits: unknown) => here.ask('POST', '/v1/leases', { resources: ['downloads'], holder, permits })

@@ -81,6 +81,8 @@ const NAMED = 'the first is about names, the second about members of a pool, or 
 export const NOT_REACHED: Readonly<Record<string, string>> = {
   ...Object.fromEntries(PROGRAM_FEATURES.map(second => [`abort ${second}`, 'a waiter that has given up is gone'])),
   ...Object.fromEntries(
-    ['any', 'permits', 'covers', 'shared', 'steal'].flatMap(first => ['reservation', 'borrowed'].map(second => [`${first} ${second}`, NAMED])),
+    ['any', 'permits', 'covers', 'shared', 'steal'].flatMap(first =>
+      ['reservation', 'borrowed'].map(second => [`${first} ${second}`, NAMED]),
+    ),
   ),
 }

@@ -163,7 +163,22 @@ export class ProgramModel {
     const rank = steal === undefined ? this.pool.elapsed - priority * PRIORITY : steal === 'force' ? BY_FORCE : RECIPIENT
     const isReservation = pool !== undefined && pool.from > 0
     const lease: ModelLease = {
-      ...{ id: this.nextLease, holder, incarnation: process.incarnation, ttl, grace, maxLife, parent, priority, rank, any, permits, covers, holding, work },
+      ...{
+        id: this.nextLease,
+        holder,
+        incarnation: process.incarnation,
+        ttl,
+        grace,
+        maxLife,
+        parent,
+        priority,
+        rank,
+        any,
+        permits,
+        covers,
+        holding,
+        work,
+      },
       ...{ term: isReservation ? ttl + pool.from : Math.min(ttl, FIRST_TERM), isPool: pool !== undefined, isHeir: false, isAnswer: false },
       ...{
         status: 'waiting',

@@ -59,7 +59,7 @@ const STEPS = {
     },
   ],
   covers: [
-    8,
+    6,
     {
       ...common,
       ...limits,

@@ -39,6 +39,7 @@ class AcquireOptions(TypedDict, total=False):
     * ``units``: of a resource whose policy has a capacity; 1 by default.
     * ``permits``: how many units may be in use at once, without a policy; a grant keeps to the smallest number of all leases on the name.
       ``leases.semaphore(name, permits=3)`` is the usual way.
+    * ``covers``: claim each name with all names below it: ``lib`` with ``lib/a.py``. The leases of the ``with`` blocks around are no obstacle.
     * ``priority``: -1000 to 1000, higher first; 0 by default.
     * ``steal``: ``True`` ends the present holders and waits until they have stopped; ``"force"`` does not wait for that.
     * ``renew``: ``"half"`` (of the term), ``"continuous"`` (eight times per term) or ``"on-activity"`` (after ``lease.touch()``).
@@ -59,6 +60,7 @@ class AcquireOptions(TypedDict, total=False):
     mode: str
     units: int
     permits: int
+    covers: bool
     priority: int
     steal: bool | str
     renew: str
@@ -115,7 +117,7 @@ class Core:
 
     def asked(self, call: str, names: Names | None, options: Mapping[str, Any], waits: bool) -> AcquireRequest:
         """Checks the options. ``names`` is None for a lease on nothing."""
-        holding = leases_around(self) if waits else ()
+        holding = leases_around(self)
         if not options:
             return AcquireRequest(() if names is None else checked_names(names), self.ttl, FOREVER if waits else None, holding=holding)
         unknown = sorted(set(options) - _OPTIONS)
@@ -141,6 +143,7 @@ class Core:
             mode=mode,
             units=options.get("units"),
             permits=options.get("permits"),
+            covers=bool(options.get("covers", False)),
             priority=options.get("priority"),
             parent=_parent(options.get("parent")),
             any=options.get("any"),

@@ -23,6 +23,8 @@ class AcquireRequest(NamedTuple):
     units: int | None = None
     #: Units that may be in use at once, as this request states.
     permits: int | None = None
+    #: All names below its own, too.
+    covers: bool = False
     #: Units by resource, where they differ.
     units_of: Mapping[str, int] = {}
     priority: int | None = None
@@ -67,6 +69,8 @@ class AcquireRequest(NamedTuple):
             words += ("UNITS", self.units)
         if self.permits is not None:
             words += ("PERMITS", self.permits)
+        if self.covers:
+            words.append("COVERS")
         if self.priority is not None:
             words += ("PRIORITY", self.priority)
         if self.parent is not None:
@@ -75,7 +79,7 @@ class AcquireRequest(NamedTuple):
             words += ("ANY", self.any)
         if incarnation is not None:
             words += ("INCARNATION", incarnation)
-        holding = [held.id for held in self.holding if held.reason is None] if self.wait is not None else []
+        holding = [held.id for held in self.holding if held.reason is None] if self.names else []
         if holding:
             words += ("HOLDING", *holding)
         if self.grace is not None:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ._connection import Connection
 
 FIRST_TERM = 30.0
-_FLAGS = {"QUEUE", "REUSE", "SHARED", "RECALL", "STEAL", "FORCE", "STOPPED"}
+_FLAGS = {"QUEUE", "REUSE", "SHARED", "RECALL", "COVERS", "STEAL", "FORCE", "STOPPED"}
 _PAIRS = {"LABEL", "ENTRY", "UNITSOF"}
 
 

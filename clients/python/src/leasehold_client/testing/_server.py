@@ -16,6 +16,11 @@ from ._connection import Connection
 from ._lease import Lease, covers, options_of
 
 
+def meet(name: str, lease: Lease, other: str, its: Lease) -> bool:
+    """Whether one of two names is below the other, and that one is covered."""
+    return ("COVERS" in lease.options and other.startswith(name + "/")) or ("COVERS" in its.options and name.startswith(other + "/"))
+
+
 class MemoryServer:
     """The state behind all connections. ``commands`` has everything that was asked, for assertions."""
 
@@ -128,7 +133,8 @@ class MemoryServer:
         if "REUSE" in options:
             for own in self._holders.get(names[0], {}).values():
                 same = (own.holder, own.options.get("INCARNATION", str(own.id))) == (options.get("HOLDER"), options.get("INCARNATION"))
-                if same and own.status == "live" and set(own.grants) == set(names) and ("SHARED" in own.options) == ("SHARED" in options):
+                alike = all((flag in own.options) == (flag in options) for flag in ("SHARED", "COVERS"))
+                if same and own.status == "live" and set(own.grants) == set(names) and alike:
                     self._renew(connection, ["LEASE.RENEW", str(own.id)])
                     return {**self._granted(own), "reused": 1}
         self._number += 1
@@ -146,7 +152,7 @@ class MemoryServer:
             return self._granted(lease)
         if "QUEUE" not in options:
             del self._leases[lease.id]
-            other = next((each for name in names for each in self._holders.get(name, {}).values()), lease)
+            other = next((each for name in names for each in (*self._holders.get(name, {}).values(), *self._around(name, lease))), lease)
             raise LeaseError("HELD", f"{names[0]} is held by {other.holder}", {"resource": names[0], "holder": other.holder})
         for name in names if "ANY" not in options else []:
             if self._blocks_itself(name, lease):
@@ -200,7 +206,7 @@ class MemoryServer:
         names, to = list(lease.grants), words[words.index("TO") + 1]
         self._end(lease, "transferred", to, settle=False)
         for waiter in self._waiting():
-            same_mode = ("SHARED" in waiter.options) == ("SHARED" in lease.options)
+            same_mode = all((flag in waiter.options) == (flag in lease.options) for flag in ("SHARED", "COVERS"))
             if waiter.holder == to and same_mode and set(waiter.names) <= set(names):
                 waiter.names = names
                 self._give_waiter(waiter)
@@ -315,8 +321,21 @@ class MemoryServer:
     def _position(self, lease: Lease) -> int:
         return [each.id for each in self._waiting() if set(each.names) & set(lease.names)].index(lease.id)
 
+    def _around(self, name: str, lease: Lease) -> list[Lease]:
+        """The holders above and below that a request for this name conflicts with, apart from those of its client."""
+        own = {each.id for each in self._leases.values() if each.holder == lease.holder and each.id in lease.options.get("HOLDING", [])}
+        others = [each for each in self._leases.values() if each.id not in own and each is not lease]
+        shared = "SHARED" in lease.options
+        return [
+            each
+            for each in others
+            if any(meet(name, lease, held, each) for held in each.grants) and not (shared and "SHARED" in each.options)
+        ]
+
     def _free(self, name: str, lease: Lease) -> bool:
         holders = self._holders.get(name, {}).values()
+        if self._around(name, lease):
+            return False
         if "SHARED" in lease.options:
             return all("SHARED" in each.options for each in holders)
         if any("SHARED" in each.options for each in holders):
@@ -326,7 +345,7 @@ class MemoryServer:
     def _room(self, name: str, *leases: Lease) -> int:
         """The units that may be in use at once while all of these leases are on the resource."""
         capacity = self._capacity.get(name)
-        each = [int(lease.options.get("PERMITS", 1 if capacity is None else capacity)) for lease in leases]
+        each = [1 if "COVERS" in lease.options else int(lease.options.get("PERMITS", capacity or 1)) for lease in leases]
         return min(each if capacity is None else [*each, capacity])
 
     def _blocks_itself(self, name: str, lease: Lease) -> bool:
@@ -337,8 +356,9 @@ class MemoryServer:
         return any("SHARED" in each.options for each in kept) or units + lease.units(name) > self._room(name, lease, *kept)
 
     def _choice(self, lease: Lease) -> list[str]:
-        earlier = {name for each in self._waiting() if each.id < lease.id for name in each.names}
-        free = [name for name in lease.names if name not in earlier and self._free(name, lease)]
+        earlier = [(name, each) for each in self._waiting() if each.id < lease.id for name in each.names]
+        ahead = {name for name in lease.names for other, each in earlier if name == other or meet(name, lease, other, each)}
+        free = [name for name in lease.names if name not in ahead and self._free(name, lease)]
         wanted = int(lease.options.get("ANY", len(lease.names)))
         return free[:wanted] if len(free) >= wanted else []
 
