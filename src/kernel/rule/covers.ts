@@ -22,7 +22,8 @@ const NONE: readonly never[] = []
 
 /** Builds the table of claims, unless it is there. Its work grows with the claims of the log, once. */
 export function indexClaims(state: State): ClaimTree {
-  return (state.claims ??= treeOf(state))
+  state.claims ??= treeOf(state)
+  return state.claims
 }
 
 /** After a snapshot was read: the table was begun for a covering claim. */
