@@ -28,6 +28,8 @@ export class Waiters {
   readonly #requests = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
   /** The leases that each covering or covered request named as its own. */
   readonly #holding = new Map<number, readonly number[]>()
+  /** Some request covered. */
+  #covers = false
 
   /** The rank that each recipient of a transfer which waits gets with its grant: that of the giver. */
   readonly #passedOn = new Map<number, number>()
@@ -46,10 +48,12 @@ export class Waiters {
     this.#requests.clear()
     this.#passedOn.clear()
     this.#holding.clear()
+    this.#covers = hasCovering(state)
     this.#pools.forget()
     for (const { id, extras, status } of state.leases.values()) {
       if (extras !== undefined) this.#ranks.set(id, extras.rank)
       if (status === WAITING) this.#queued.add(id)
+      if (status === WAITING) this.#holding.set(id, extras!.holding)
       if (extras?.passedOn !== undefined) this.#passedOn.set(id, extras.passedOn.rank)
     }
   }
@@ -64,6 +68,7 @@ export class Waiters {
       this.#ranks.set(outcome.lease, rankOf(state, command))
       if (command.pool === undefined)
         this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
+      if (command.covers === true) this.#covers = true
       if (command.holding !== undefined) this.#holding.set(outcome.lease, command.holding)
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
     }
@@ -95,12 +100,15 @@ export class Waiters {
         if (all === undefined) granted.set(lease, [resource])
         else all.push(resource)
       }
+      if (this.#covers) {
+        this.#judgeFreeAround(state, resource)
+        if (type === 'granted') this.#judgeAround(state, resource, lease, command.kind !== 'transfer')
+      }
       const there = state.resources.get(resource)
       if (there === undefined) continue
       this.judgeFree(state, there)
       this.#pairs.looked('L1', lease, resource)
       if (type === 'queued') this.#judgeOrder(there)
-      if (hasCovering(state)) this.#judgeAround(state, resource, type === 'granted' && command.kind !== 'transfer' ? lease : undefined)
       // The recipient of a transfer takes the holder's place, and none in the queue.
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
@@ -149,15 +157,19 @@ export class Waiters {
       this.#violate('S14', `${id} was granted ${there.name} before ${first.id}, which had waited longer`)
   }
 
-  /** No claim is granted beside a conflicting one above or below, or before a waiter there; and none waits for what is free. */
-  #judgeAround(state: State, resource: string, granted: number | undefined): void {
+  /** No waiter above or below waits for what is free. */
+  #judgeFreeAround(state: State, resource: string): void {
     for (const waiter of state.leases.values())
       if (
         waiter.status === WAITING &&
         claimsWanted(waiter).some(wanted => wanted.resource === resource || meets(wanted, { resource, shared: false, covers: true }))
       )
         for (const { resource: name } of claimsWanted(waiter)) this.judgeFree(state, state.resources.get(name)!)
-    const lease = granted === undefined ? undefined : findLease(state, granted)
+  }
+
+  /** No claim is granted beside a conflicting one above or below, nor in its turn before a waiter there. */
+  #judgeAround(state: State, resource: string, granted: number, isTurn: boolean): void {
+    const lease = findLease(state, granted)
     if (lease === undefined) return
     const holding = this.#holding.get(lease.id) ?? []
     const isObstacle = (other: LeaseState) => other !== lease && !isOwn(lease.holder.name, holding, other)
@@ -165,7 +177,7 @@ export class Waiters {
     for (const claim of claimsHeld(lease).filter(held => held.resource === resource)) {
       const [holder] = holdersAround(state, claim).filter(isObstacle)
       if (holder !== undefined) this.#violate('S1', `${lease.id} was granted ${resource} while ${holder.id} holds ${claimsOf(holder)}`)
-      if (isUnderOwn(state, claim, lease.holder.name, holding)) continue
+      if (!isTurn || isUnderOwn(state, claim, lease.holder.name, holding)) continue
       const isOvertaken = (waiter: LeaseState) => {
         const before = this.#ranks.get(waiter.id) ?? waiter.extras!.rank
         return waiter !== lease && waiter.extras!.pending.length === 0 && (before < rank || (before === rank && waiter.id < lease.id))
