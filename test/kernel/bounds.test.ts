@@ -112,6 +112,54 @@ test('the work of a command grows with the state only where the table says so', 
   expect(grown).toEqual([])
 })
 
+/** Commands beside many claims below one name, with a covering waiter or holder above them. */
+const COVERED: Readonly<Record<string, (world: World) => Command>> = {
+  'a covering request that is refused': () => covering('c', 'tree'),
+  'a covering request that waits': () => ({ ...covering('c', 'tree'), wait: true }),
+  'a covering request that waits and keeps a claim': world => ({
+    ...covering('h0', 'tree'),
+    ...{ wait: true, holding: [world.state.resources.get('alone')!.grants[0]!.lease.id] },
+  }),
+  'a covering request of another name': () => covering('c', 'elsewhere'),
+  'a plain request below a covering waiter': () => ({ kind: 'acquire', holder: 'c', ttl: 1_000, wants: [{ resource: 'tree/new' }], wait: true }),
+  'a release below a covering waiter': world => ({ kind: 'release', lease: world.state.resources.get('tree/1')!.grants[0]!.lease.id }),
+  'a release of a waiter below a covering waiter': world => ({ kind: 'release', lease: world.state.resources.get('tree/0')!.queue[0]!.id }),
+  'a release of a covering claim, with a covering waiter behind it': world => ({
+    kind: 'release',
+    lease: world.state.resources.get('held')!.grants[0]!.lease.id,
+  }),
+  'a recall of a covered name': () => ({ kind: 'recall', resource: 'held/0' }),
+}
+
+function covering(holder: string, resource: string): Extract<Command, { readonly kind: 'acquire' }> {
+  return { kind: 'acquire', holder, ttl: 1_000, wants: [{ resource }], covers: true }
+}
+
+test('beside many claims below a name, the work of commands does not grow with them', async () => {
+  await using counter = await StepCounter.open('kernel')
+  const grown: string[] = []
+  for (const [name, command] of Object.entries(COVERED)) {
+    const steps: number[] = []
+    for (const size of [SMALL, LARGE]) {
+      const world = new World({ strict: false })
+      for (let i = 0; i < size; i++) world.acquire(`h${i % 7}`, `tree/${i}`)
+      world.queue('early', 'tree/0')
+      world.queue('covering', 'tree', { covers: true })
+      for (let i = 0; i < size; i++) world.queue(`w${i}`, `tree/${i}`)
+      world.acquire('h0', 'alone')
+      world.acquire('holder', 'held', { covers: true })
+      world.queue('next', 'held', { covers: true })
+      for (let i = 0; i < size; i++) world.queue(`w${i}`, `held/${i}`)
+      const asked = command(world)
+      steps.push(await counter.during(() => world.do(asked)))
+    }
+    const [small, large] = steps as [number, number]
+    expect(small, name).toBeGreaterThan(0)
+    if (large > small + SLACK) grown.push(`${name}: ${small} steps with ${SMALL} claims, ${large} with ${LARGE}`)
+  }
+  expect(grown).toEqual([])
+})
+
 const shared = (resource: string) => ({ kind: 'acquire', ttl: 1_000, wants: [{ resource, shared: true }] }) as const
 
 /** The largest commands that policies allow, each linear in what a limit bounds. */
@@ -133,6 +181,19 @@ const EXTREMES: Readonly<Record<string, (size: number) => { readonly world: Worl
     const { lease: held } = world.acquire('holder', 'queue', { permits: 1 })
     for (let i = 0; i < size; i++) world.queue(`w${i}`, 'queue', { permits: 2 * size - i })
     return { world, command: { kind: 'release', lease: held } }
+  },
+  'grants to all waiters below a covering claim': size => {
+    const world = new World({ strict: false })
+    const { lease: held } = world.acquire('holder', 'tree', { covers: true })
+    for (let i = 0; i < size; i++) world.queue(`w${i}`, `tree/${i}`)
+    return { world, command: { kind: 'release', lease: held } }
+  },
+  'a covering steal of all below a name': size => {
+    const world = new World({ strict: false })
+    world.acquire('a', 'other', { covers: true })
+    for (let i = 0; i < size; i++) world.acquire('b', `tree/${i}`)
+    const wants = [{ resource: 'tree' }]
+    return { world, command: { kind: 'acquire', holder: 'thief', ttl: 1_000, wants, covers: true, wait: true, steal: 'force' } }
   },
   'a break of a shared resource': size => {
     const world = new World({ strict: false })

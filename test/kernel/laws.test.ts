@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { holdersAround } from '../../sim/covers.ts'
 import { applyBatch, type Batch, decodeBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
 import { Reader, Writer } from '../../src/kernel/codec/bytes.ts'
 import { readOutcome, writeOutcome } from '../../src/kernel/codec/encode.ts'
@@ -148,8 +149,11 @@ describe('whatever is proposed', { timeout: 900_000 }, () => {
               const stays = (before.resources.get(name)?.grants ?? []).filter(
                 ({ lease }) => lease.id === victim || !(thawed.has(lease.id) || endsWithAny(lease, others)),
               )
+              const claim = { resource: name, shared, covers: command.covers === true }
+              const around = holdersAround(before, claim).filter(lease => lease.id === victim || !(thawed.has(lease.id) || endsWithAny(lease, others)))
+              if (around.length > 0) return false
               const used = stays.reduce((sum, grant) => sum + grant.units, 0)
-              const stated = [command.permits ?? 0, ...stays.map(({ lease }) => lease.extras?.permits ?? 0)]
+              const stated = [command.covers === true ? 1 : (command.permits ?? 0), ...stays.map(({ lease }) => lease.extras?.permits ?? 0)]
               const room = Math.min(...stated.map(permits => agreed(before, name, permits)))
               return shared ? used === 0 : !stays.some(grant => grant.shared) && used + units <= room
             })

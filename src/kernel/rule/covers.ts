@@ -126,11 +126,17 @@ export function* waitersBefore(
 
 /** The waiters above and below that a claim on this name meets. */
 export function waitersAround({ claims }: State, name: string, covers: boolean): readonly LeaseState[] {
-  if (claims === undefined) return NONE
   const found = new Set<LeaseState>()
-  for (const { covering } of claims.above(name)) for (const waiter of covering) found.add(waiter)
-  for (const waiter of (covers ? claims.at(name)?.waiting : undefined) ?? NONE) found.add(waiter)
+  for (const line of linesAround({ claims }, name, covers)) for (const waiter of line) found.add(waiter)
   return [...found]
+}
+
+/** The same as lists, each in the order of its waiters. */
+export function* linesAround({ claims }: Pick<State, 'claims'>, name: string, covers: boolean): Generator<readonly LeaseState[], void, void> {
+  if (claims === undefined || claims.coverings === 0) return
+  for (const { covering } of claims.above(name)) yield covering
+  const below = covers ? claims.at(name)?.waiting : undefined
+  if (below !== undefined) yield below
 }
 
 /** Returns whether a waiter for this name makes others wait behind it. */

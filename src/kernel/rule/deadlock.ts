@@ -9,7 +9,7 @@
 import { findLease } from '../state/leases.ts'
 import { blocks } from '../state/order.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../state.ts'
-import { isOwn, isOwnOf, meet, waitersBefore } from './covers.ts'
+import { isOwn, isOwnOf, linesAround, meet, waitersBefore } from './covers.ts'
 import { limitBeside } from './permits.ts'
 import { rule } from './policy.ts'
 import { type Applicant, applicantOf, positionOf, type WantedResource } from './queue.ts'
@@ -20,7 +20,7 @@ const LONGEST = 256
 /** The resources of the cycle that a newcomer of this rank would close, in order; undefined when there is none. */
 export function findCycle(state: State, wants: readonly WantedResource[], newcomer: Applicant): readonly string[] | undefined {
   const { rank, holding = [], permits = 0 } = newcomer
-  if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
+  if (holding.length === 0 || !mayLeadBack(state, wants, newcomer)) return undefined
   const mine = new Set(holding)
   const seen = new Set<LeaseState>()
   /** Each queue has been searched this far. */
@@ -91,29 +91,36 @@ const LOOKED_AT = 256
  * Returns whether a lease in the newcomer's way may wait, directly or not, for what the newcomer keeps. Searches backwards, from the waiters for that: mostly there are
  * none, while thousands may stand before the newcomer. Never false if there is a cycle.
  */
-function mayLeadBack(state: State, wants: readonly WantedResource[], holding: readonly number[]): boolean {
+function mayLeadBack(state: State, wants: readonly WantedResource[], { holding = [], covers = false }: Applicant): boolean {
   const wanted = new Set(wants.map(({ resource }) => resource))
   const found = new Set<LeaseState>()
   const addAll = (queue: readonly LeaseState[], from: number) => {
     for (let i = from; i < queue.length && found.size <= LOOKED_AT; i++) found.add(queue[i]!)
   }
+  const isWanted = (name: string, covered: boolean) => wanted.has(name) || wants.some(want => meet(want.resource, covers, name, covered))
+  /** The waiters above and below as well. */
+  const addAround = (name: string, covered: boolean) => {
+    for (const list of linesAround(state, name, covered)) addAll(list, 0)
+  }
   /** Returns whether the newcomer wants something that these leases hold. Adds the waiters for what they hold to `found`. */
   const blocks = (leases: readonly number[]): boolean => {
     for (const id of leases)
-      for (const { resource } of findLease(state, id)?.grants ?? []) {
-        if (wanted.has(resource.name)) return true
+      for (const { resource, lease } of findLease(state, id)?.grants ?? []) {
+        const covered = lease.extras?.covers === true
+        if (isWanted(resource.name, covered)) return true
         addAll(resource.queue, 0)
+        addAround(resource.name, covered)
       }
     return false
   }
-  // Covering claims lead to other names: they are searched forwards only.
-  if (blocks(holding) || (state.claims?.coverings ?? 0) > 0) return true
+  if (blocks(holding)) return true
   for (const waiter of found) {
     if (found.size > LOOKED_AT || blocks(waiter.extras!.holding)) return true
     for (const want of waiter.extras!.wants) {
-      if (wanted.has(want.resource)) return true
+      if (isWanted(want.resource, waiter.extras!.covers)) return true
       const resource = state.resources.get(want.resource)!
       addAll(resource.queue, positionOf(resource, waiter) + 1)
+      addAround(want.resource, waiter.extras!.covers)
     }
   }
   return false

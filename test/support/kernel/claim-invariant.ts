@@ -47,8 +47,7 @@ function* table(state: State): Generator<string> {
     const place = state.claims!.at(name)
     const counted = place === undefined ? 'nothing' : JSON.stringify(contents(place))
     if (counted !== JSON.stringify(expected)) yield `the claims of ${name} are ${counted}, and ought to be ${JSON.stringify(expected)}`
-    if (place?.below.some((one, i) => i > 0 && place.below[i - 1]!.name >= one.name) === true)
-      yield `${name}: below it is no order`
+    if (place?.below.some((one, i) => i > 0 && place.below[i - 1]!.name >= one.name) === true) yield `${name}: below it is no order`
   }
   let idle = 0
   const visit = (place: Place) => {

@@ -423,7 +423,9 @@ export class Stream {
       ...(wait && this.#chance(12) && { steal: this.#one(['after', 'force'] as const) }),
       ...(this.#chance(9) && { recall: true }),
     }
-    // It follows from the ttl, so that all other draws stay as they were.
+    // These follow from the ttl, so that all other draws stay as they were.
+    const mayCover = wants.length > 0 && wants.every(({ units = 1 }) => units === 1)
+    if (mayCover && command.any === undefined && ttl % 7 === 3) return { ...command, covers: true }
     return mayState && command.any === undefined && ttl % 6 === 0 ? { ...command, permits: 1 + (ttl % 5) } : command
   }
 }
