@@ -39,13 +39,16 @@ export function reportPairs(counts: PairCounts): PairReport {
   return { met, missing, wrong }
 }
 
+/** Longer names are cut: the table fits a terminal of 120 columns, and the code before a name tells features apart. */
+const NAME = 12
+
 /** A row for each feature that was in force, a column for each that acted. */
 export function pairTable(counts: PairCounts): readonly string[] {
-  const width = Math.max(...FEATURES.map(({ length }) => length)) + 3
+  const width = NAME + 3
   const head = ' '.repeat(width) + FEATURES.map(feature => FEATURE_ROWS[feature].code.padStart(3)).join('')
   const rows = FEATURES.map(first => {
     const cells = FEATURES.map(second => cell(counts, first, second).padStart(3)).join('')
-    return `${FEATURE_ROWS[first].code} ${first}`.padEnd(width) + cells
+    return `${FEATURE_ROWS[first].code} ${first.slice(0, NAME)}`.padEnd(width) + cells
   })
   return ['rows: in force; columns: acts; -: impossible; ++: more than 99', head, ...rows]
 }
