@@ -33,10 +33,14 @@ export function restoreClaims(state: State): void {
 
 function treeOf(state: State): ClaimTree {
   const tree = new ClaimTree()
+  const waiters: LeaseState[] = []
   for (const lease of state.leases.values()) {
     for (const grant of lease.grants) tree.addGrant(grant)
-    if (lease.status === WAITING) for (const { resource } of lease.extras!.wants) tree.addWaiter(lease, resource)
+    if (lease.status === WAITING) waiters.push(lease)
   }
+  // In their order, so that each is added at the end of its lists.
+  waiters.sort((one, other) => (standsBefore(one, other) ? -1 : 1))
+  for (const waiter of waiters) for (const { resource } of waiter.extras!.wants) tree.addWaiter(waiter, resource)
   return tree
 }
 
@@ -166,10 +170,15 @@ export function* conflictsOf(state: State, { resource: name, shared }: WantedRes
     if (exclusiveCovers + sharedCovers > 0)
       for (const grant of state.resources.get(above)!.grants) if (grant.lease.extras?.covers === true && isMet(grant)) yield grant
   const place = covers ? claims.at(name) : undefined
-  const pending = place === undefined ? [] : [...place.below].reverse()
-  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
-    for (const grant of state.resources.get(next.name)?.grants ?? NONE) if (isMet(grant)) yield grant
-    if (next.exclusiveBelow + next.sharedBelow > 0) for (let i = next.below.length - 1; i >= 0; i--) pending.push(next.below[i]!)
+  if (place !== undefined) for (const grant of grantsBelow(state, place)) if (isMet(grant)) yield grant
+}
+
+/** In the order of their names, segment by segment. */
+function* grantsBelow(state: State, place: Place): Generator<Grant, void, void> {
+  if (place.exclusiveBelow + place.sharedBelow === 0) return
+  for (const next of place.below ?? NONE) {
+    yield* state.resources.get(next.name)?.grants ?? NONE
+    yield* grantsBelow(state, next)
   }
 }
 

@@ -6,13 +6,14 @@
  */
 import type { Grant, LeaseState } from './lease-state.ts'
 import { insertionIndex } from './order.ts'
+import { SortedList } from './sorted-list.ts'
 
 export class Place {
   /** Empty: the root. */
   readonly name: string
   readonly above: Place | undefined
-  /** By name: the order must be the same on every replica. */
-  readonly below: Place[] = []
+  /** By name: the order must be the same on every replica. Undefined: there are none. */
+  below: SortedList<Place> | undefined
   /** Grants and waiters, each with each of its names, here and below. */
   size = 0
   /** Grants below, and those of them that are shared. */
@@ -23,7 +24,7 @@ export class Place {
   sharedCovers = 0
   /** The covering waiters for this very name, by rank, then by id. */
   readonly covering: LeaseState[] = []
-  /** The waiters for names below, in the same order. A waiter for two of them is listed twice. */
+  /** The waiters for names below, in the same order. A waiter for two of them is listed twice. None at the root, whose name nobody claims. */
   readonly waiting: LeaseState[] = []
   /** True if it is listed in `State.freed`. */
   freed = false
@@ -74,7 +75,7 @@ export class ClaimTree {
     place.size++
     for (let above = place.above; above !== undefined; above = above.above) {
       above.size++
-      insert(above.waiting)
+      if (above.above !== undefined) insert(above.waiting)
     }
   }
 
@@ -89,7 +90,7 @@ export class ClaimTree {
     place.size--
     for (let above = place.above; above !== undefined; above = above.above) {
       above.size--
-      remove(above.waiting)
+      if (above.above !== undefined) remove(above.waiting)
     }
     this.#drop(place)
   }
@@ -97,7 +98,7 @@ export class ClaimTree {
   at(name: string): Place | undefined {
     let place: Place | undefined = this.root
     for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
-      place = childOf(place, end === name.length ? name : name.slice(0, end))
+      place = place.below?.get(end === name.length ? name : name.slice(0, end))
       if (place === undefined) return undefined
     }
     return place
@@ -107,7 +108,7 @@ export class ClaimTree {
   *above(name: string): Generator<Place, void, void> {
     let place: Place | undefined = this.root
     for (let end = nextEnd(name, 0); end < name.length; end = nextEnd(name, end)) {
-      place = childOf(place, name.slice(0, end))
+      place = place.below?.get(name.slice(0, end))
       if (place === undefined) return
       yield place
     }
@@ -117,16 +118,19 @@ export class ClaimTree {
     let place = this.root
     for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
       const segment = end === name.length ? name : name.slice(0, end)
-      const at = placeOf(place.below, segment)
-      if (place.below[at]?.name !== segment) place.below.splice(at, 0, new Place(segment, place))
-      place = place.below[at]!
+      place.below ??= new SortedList()
+      let next = place.below.get(segment)
+      if (next === undefined) {
+        next = new Place(segment, place)
+        place.below.add(next)
+      }
+      place = next
     }
     return place
   }
 
   #drop(idle: Place): void {
-    for (let place = idle; place.size === 0 && place.above !== undefined; place = place.above)
-      place.above.below.splice(placeOf(place.above.below, place.name), 1)
+    for (let place = idle; place.size === 0 && place.above !== undefined; place = place.above) place.above.below!.delete(place)
   }
 }
 
@@ -135,20 +139,4 @@ function nextEnd(name: string, end: number): number {
   if (end === name.length) return 0
   const slash = name.indexOf('/', end + 1)
   return slash < 0 ? name.length : slash
-}
-
-function placeOf(places: readonly Place[], name: string): number {
-  let low = 0
-  let high = places.length
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (places[middle]!.name < name) low = middle + 1
-    else high = middle
-  }
-  return low
-}
-
-function childOf({ below }: Place, name: string): Place | undefined {
-  const place = below[placeOf(below, name)]
-  return place?.name === name ? place : undefined
 }

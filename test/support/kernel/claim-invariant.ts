@@ -47,12 +47,13 @@ function* table(state: State): Generator<string> {
     const place = state.claims!.at(name)
     const counted = place === undefined ? 'nothing' : JSON.stringify(contents(place))
     if (counted !== JSON.stringify(expected)) yield `the claims of ${name} are ${counted}, and ought to be ${JSON.stringify(expected)}`
-    if (place?.below.some((one, i) => i > 0 && place.below[i - 1]!.name >= one.name) === true) yield `${name}: below it is no order`
+    const names = [...(place?.below ?? [])].map(one => one.name)
+    if (names.some((one, i) => i > 0 && names[i - 1]! >= one)) yield `${name}: below it is no order`
   }
   let idle = 0
   const visit = (place: Place) => {
     if (place.name !== '' && !names.has(place.name)) idle++
-    place.below.forEach(visit)
+    for (const below of place.below ?? []) visit(below)
   }
   visit(state.claims!.root)
   if (idle > 0) yield `${idle} places without claims are kept`
