@@ -8,6 +8,9 @@ import type { Grant, LeaseState } from './lease-state.ts'
 import { insertionIndex } from './order.ts'
 import { SortedList } from './sorted-list.ts'
 
+/** Most places have no waiters: one list for all of them. */
+const NOBODY: readonly LeaseState[] = []
+
 export class Place {
   /** Empty: the root. */
   readonly name: string
@@ -23,9 +26,9 @@ export class Place {
   exclusiveCovers = 0
   sharedCovers = 0
   /** The covering waiters for this very name, by rank, then by id. */
-  readonly covering: LeaseState[] = []
+  covering = NOBODY
   /** The waiters for names below, in the same order. A waiter for two of them is listed twice. None at the root, whose name nobody claims. */
-  readonly waiting: LeaseState[] = []
+  waiting = NOBODY
   /** True if it is listed in `State.freed`. */
   freed = false
 
@@ -67,22 +70,26 @@ export class ClaimTree {
   addWaiter(lease: LeaseState, name: string): void {
     const { rank, covers } = lease.extras!
     const place = this.#made(name)
-    const insert = (list: LeaseState[]) => void list.splice(insertionIndex(list, rank, lease.id), 0, lease)
+    const insert = (list: readonly LeaseState[]): readonly LeaseState[] => {
+      const longer = list === NOBODY ? [] : (list as LeaseState[])
+      longer.splice(insertionIndex(longer, rank, lease.id), 0, lease)
+      return longer
+    }
     if (covers) {
       this.coverings++
-      insert(place.covering)
+      place.covering = insert(place.covering)
     }
     place.size++
     for (let above = place.above; above !== undefined; above = above.above) {
       above.size++
-      if (above.above !== undefined) insert(above.waiting)
+      if (above.above !== undefined) above.waiting = insert(above.waiting)
     }
   }
 
   deleteWaiter(lease: LeaseState, name: string): void {
     const { rank, covers } = lease.extras!
     const place = this.at(name)!
-    const remove = (list: LeaseState[]) => void list.splice(insertionIndex(list, rank, lease.id), 1)
+    const remove = (list: readonly LeaseState[]) => void (list as LeaseState[]).splice(insertionIndex(list, rank, lease.id), 1)
     if (covers) {
       this.coverings--
       remove(place.covering)
@@ -119,12 +126,7 @@ export class ClaimTree {
     for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
       const segment = end === name.length ? name : name.slice(0, end)
       place.below ??= new SortedList()
-      let next = place.below.get(segment)
-      if (next === undefined) {
-        next = new Place(segment, place)
-        place.below.add(next)
-      }
-      place = next
+      place = place.below.get(segment) ?? place.below.add(new Place(segment, place))
     }
     return place
   }

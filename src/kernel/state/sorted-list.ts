@@ -15,16 +15,16 @@ export class SortedList<T extends Named> {
     return found?.name === name ? found : undefined
   }
 
-  /** There must be no item with its name. */
-  add(item: T): void {
+  /** There must be no item with its name. Returns the item. */
+  add(item: T): T {
     const at = this.#chunkOf(item.name)
     const chunk = this.#chunks[at]
-    if (chunk === undefined) {
-      this.#chunks.push([item])
-      return
+    if (chunk === undefined) this.#chunks.push([item])
+    else {
+      chunk.splice(indexIn(chunk, item.name), 0, item)
+      if (chunk.length > 2 * CHUNK) this.#chunks.splice(at + 1, 0, chunk.splice(CHUNK))
     }
-    chunk.splice(indexIn(chunk, item.name), 0, item)
-    if (chunk.length > 2 * CHUNK) this.#chunks.splice(at + 1, 0, chunk.splice(CHUNK))
+    return item
   }
 
   /** It must be there. */
