@@ -114,7 +114,7 @@ class Rooms {
 
   constructor(members: Iterable<Candidate>) {
     this.#free = [...members].filter(({ room }) => room > 0)
-    this.#free.sort((a, b) => (isBefore(a, b) ? -1 : 1))
+    this.#free.sort(inOrder)
   }
 
   /** The number of members with room. */
@@ -128,25 +128,39 @@ class Rooms {
     return copy
   }
 
-  take({ resource, units }: TakenUnits): void {
-    const free = this.#free
-    const at = free.findIndex(member => member.resource === resource)
-    if (at < 0) return
-    const member = free[at]!
-    const left = { ...member, room: member.room - units }
-    // It has less room than before, so it moves to the front.
-    let place = at
-    for (; place > 0 && left.room > 0 && isBefore(left, free[place - 1]!); place--) free[place] = free[place - 1]!
-    if (left.room > 0) free[place] = left
-    else free.splice(at, 1)
+  /** In one pass over the members, however many are taken. */
+  take(taken: readonly TakenUnits[]): void {
+    if (taken.length === 0) return
+    const units = new Map(taken.map(each => [each.resource, each.units]))
+    const [kept, cut]: [Candidate[], Candidate[]] = [[], []]
+    for (const member of this.#free) {
+      const room = member.room - (units.get(member.resource) ?? 0)
+      if (room === member.room) kept.push(member)
+      else if (room > 0) cut.push({ ...member, room })
+    }
+    this.#free = cut.length === 0 ? kept : merged(kept, cut.sort(inOrder))
   }
 
   /** Takes what the request needs. False: there is too little. */
   serve(needs: Needs): boolean {
     const chosen = choose(this.#free, needs)
-    for (const want of chosen ?? []) this.take(want)
+    if (chosen !== undefined) this.take(chosen)
     return chosen !== undefined
   }
+}
+
+function inOrder(one: Candidate, other: Candidate): number {
+  return isBefore(one, other) ? -1 : 1
+}
+
+function merged(one: readonly Candidate[], other: readonly Candidate[]): Candidate[] {
+  const all: Candidate[] = []
+  let at = 0
+  for (const member of one) {
+    while (at < other.length && isBefore(other[at]!, member)) all.push(other[at++]!)
+    all.push(member)
+  }
+  return all.concat(other.slice(at))
 }
 
 function isBefore(one: Candidate, other: Candidate): boolean {
@@ -196,7 +210,7 @@ class ServedWindows {
   #begin(members: Rooms, taken: readonly TakenUnits[]): void {
     this.#members = members
     this.#rooms = members.copy()
-    for (const units of taken) this.#rooms.take(units)
+    this.#rooms.take(taken)
     this.#budget.spend(members.size)
     this.#next = 0
     this.#end = Number.POSITIVE_INFINITY
