@@ -90,5 +90,5 @@ Acquire and release through the client that programs use, each answer synced to 
 |---|---|---|
 ${measured.map(cells => `| ${cells.join(' | ')} |`).join('\n')}
 
-More is better for the rate, less for the time. [All numbers](docs/numbers.md), and [how they are measured and what limits them](docs/performance.md).`
+More is better for the rate, less for the time. [All numbers](docs/numbers.md), how they are measured, and what limits them.`
 }

@@ -175,12 +175,6 @@ test('every alert rule has a runbook and a row in docs/operate/metrics.md', () =
   expect(matches(read('docs/operate/metrics.md'), /^\| \[(\w+)\]/gm)).toEqual(expect.arrayContaining(alerts))
 })
 
-/** Pages that are longer than the limit, and how long they may be. A page that is shortened leaves the list. */
-const LONG: Readonly<Record<string, number>> = {
-  // A record of reasons, which is looked up and not read through.
-  'docs/decisions.md': 6_050,
-  'docs/pools.md': 2_230,
-}
 const MAX_WORDS = 1_500
 
 /** Without what `npm run bench -- --write-docs` has written: rows of numbers, as in a reference. */
@@ -204,6 +198,5 @@ test('a page outside the reference and the proofs has at most 1,500 words', () =
         ] as const,
     )
   expect(counted.length).toBeGreaterThan(50)
-  expect(counted.filter(([path, words]) => words > (LONG[path] ?? MAX_WORDS))).toEqual([])
-  expect(counted.filter(([path, words]) => path in LONG && words <= MAX_WORDS)).toEqual([])
+  expect(counted.filter(([path, words]) => words > MAX_WORDS)).toEqual([])
 })
