@@ -29,7 +29,7 @@ const figure = ({ failed, median, unit }) => (failed === undefined ? `${shown(me
 const spread = ({ failed, ...row }) => (failed === undefined ? shownSpread(row) : '')
 const ratio = value => (value === undefined ? '' : shownRatio(value))
 const command = ({ part, quick }) => `\`${part}${quick ? ' --quick' : ''}\``
-/** What was wanted of a value or a ratio, and whether it was reached. */
+/** For example `≥ 3 ×, not met`. */
 const goal = ({ want, verdict }, unit) => (want === undefined ? '' : [shownWant(want, unit), verdict].filter(Boolean).join(', '))
 
 /** A sentence for each machine, with the days of its measurements. */
@@ -68,10 +68,15 @@ function tableOf(rows) {
   )
 }
 
-/** What `docs/numbers.md` shows: a chart and every row of each group, then what the rows are compared with. */
+/** For docs/numbers.md: a chart and every row of each group, then the versions and settings of the peers. */
 export function numbersBlock(groups) {
   const parts = groups.map(group =>
-    [`### ${group.title}`, `\`npm run bench -- ${group.group}\``, `![${group.title}](images/performance-${group.group}.svg)`, tableOf(rowsOf(group))].join('\n\n'),
+    [
+      `### ${group.title}`,
+      `\`npm run bench -- ${group.group}\``,
+      `![${group.title}](images/performance-${group.group}.svg)`,
+      tableOf(rowsOf(group)),
+    ].join('\n\n'),
   )
   const about = settings(groups.flatMap(rowsOf))
   const compared = about.length === 0 ? [] : ['### Versions and settings', about.map(text => `- ${text}`).join('\n')]

@@ -63,7 +63,9 @@ describe('the built site', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   test('has every page of the sections, and the API of every entry point', () => {
-    const links = sections.flatMap(({ pages, beside }) => [...pages, ...beside]).map(path => path.replace(/^\.\.\//, '').replace(/\.md$/, '.html'))
+    const links = sections
+      .flatMap(({ pages, beside }) => [...pages, ...beside])
+      .map(path => path.replace(/^\.\.\//, '').replace(/\.md$/, '.html'))
     expect(links.filter(link => !built.includes(link))).toEqual([])
     const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { exports: Record<string, unknown> }
     const entries = Object.keys(exports).filter(name => !name.includes('*') && name !== './package.json')
