@@ -199,3 +199,19 @@ describe('options of the command line', () => {
     ).toEqual([])
   })
 })
+
+test('the pages of the library name every method and property of leases, and every entry point', () => {
+  const text = ['library', 'library-leases'].map(page => read(`docs/${page}.md`).replace(/^```[\s\S]*?^```$/gm, '')).join('\n')
+  const codes = text.match(/`[^`]+`/g)!.join(' ')
+  const report = read('test/project/api-report.txt')
+  const members = ['Lease', 'GoverningClient', 'LeaseClient', 'Leases'].flatMap(name => {
+    const [, body] = new RegExp(`^export declare (?:abstract )?class ${name} [^{]*\\{\n([\\s\\S]*?)^\\}`, 'm').exec(report)!
+    return [...body!.matchAll(/^ {4}(?:get |readonly |abstract readonly )?([a-z]\w*)[(<:]/gm)].map(([, member]) => member!)
+  })
+  const listed = [...new Set(members)].filter(member => member !== 'constructor')
+  expect(listed.length).toBeGreaterThan(40)
+  expect(listed.filter(member => !new RegExp(`\\b${member}\\b`).test(codes))).toEqual([])
+  const { exports } = JSON.parse(read('package.json')) as { exports: Record<string, unknown> }
+  const entries = Object.keys(exports).filter(name => !name.includes('*') && !/^\.\/(package\.json|store\/|recipe\/)/.test(name))
+  expect(entries.filter(name => !text.includes(`\`leasehold${name.slice(1)}\``))).toEqual([])
+})
