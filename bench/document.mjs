@@ -27,10 +27,11 @@ export function rowsOf({ parts }) {
 
 const figure = ({ failed, median, unit }) => (failed === undefined ? `${shown(median)} ${unit}` : `not measured: ${failed}`)
 const spread = ({ failed, ...row }) => (failed === undefined ? shownSpread(row) : '')
-const ratio = value => (value === undefined ? '' : shownRatio(value))
+const ratio = value => (value === undefined ? '' : unbroken(shownRatio(value)))
 const command = ({ part, quick }) => `\`${part}${quick ? ' --quick' : ''}\``
 /** For example `≥ 3 ×, not met`. */
-const goal = ({ want, verdict }, unit) => (want === undefined ? '' : [shownWant(want, unit), verdict].filter(Boolean).join(', '))
+const goal = ({ want, verdict }, unit) => (want === undefined ? '' : [unbroken(shownWant(want, unit)), verdict].filter(Boolean).join(', '))
+const unbroken = text => text.replaceAll(' ', '\u00a0')
 
 /** A sentence for each machine, with the days of its measurements. */
 function measuredOn(groups) {
@@ -48,20 +49,20 @@ function settings(rows) {
   return [...new Set(said)].sort()
 }
 
-const HEAD = ['`npm run bench --`', 'what', 'median', 'spread', 'ours ÷ peer', 'by processor time', 'goal']
-
+/** A row for each figure, with its part, and one for each peer. */
 function tableOf(rows) {
+  const knowsCpu = rows.some(({ peers }) => peers.some(({ cpuRatio }) => cpuRatio !== undefined))
+  const cpu = cell => (knowsCpu ? [cell] : [])
   return table(
-    HEAD,
+    ['what', 'median', 'spread', 'ours ÷ peer', ...cpu('by processor time'), 'goal'],
     rows.flatMap(row => [
-      [command(row), row.name, figure(row), spread(row), '', '', goal(row, ` ${row.unit}`)],
+      [`${command(row)}: ${row.name}`, figure(row), spread(row), '', ...cpu(''), goal(row, ` ${row.unit}`)],
       ...row.peers.map(peer => [
-        '',
         `compared with ${peer.name}`,
         figure({ ...peer, unit: row.unit }),
         spread(peer),
         ratio(peer.ratio),
-        ratio(peer.cpuRatio),
+        ...cpu(ratio(peer.cpuRatio)),
         goal(peer, ' ×'),
       ]),
     ]),
