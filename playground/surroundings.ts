@@ -1,5 +1,7 @@
 /** The part of a world that its processes see and report to. */
-import type { Believed, ObservedBelief } from '../sim/beliefs.ts'
+
+import type { ObservedBelief } from '../sim/beliefs.ts'
+import type { Believed } from '../sim/believed.ts'
 import type { World } from '../sim/world.ts'
 import type { History, Side } from './history.ts'
 import type { SharedLog } from './linked-store.ts'

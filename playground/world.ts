@@ -4,7 +4,9 @@
  *
  * It needs no browser. The same settings and acts give the same world, event for event, so a link can hold one.
  */
-import { BeliefChecker, type Believed, type ObservedBelief } from '../sim/beliefs.ts'
+
+import { BeliefChecker, type ObservedBelief } from '../sim/beliefs.ts'
+import type { Believed } from '../sim/believed.ts'
 import { World } from '../sim/world.ts'
 import type { Event } from '../src/kernel/event.ts'
 import { MemoryLog } from '../src/store/memory.ts'
