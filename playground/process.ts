@@ -1,5 +1,4 @@
 /** One process of a world: a machine with a clock of its own, a replica, the library, and a program that uses it. It can stand still, die and restart. */
-
 import type { ObservedBelief } from '../sim/beliefs.ts'
 import { Believed } from '../sim/believed.ts'
 import type { Machine } from '../sim/world.ts'

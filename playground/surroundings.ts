@@ -1,5 +1,4 @@
 /** The part of a world that its processes see and report to. */
-
 import type { ObservedBelief } from '../sim/beliefs.ts'
 import type { Believed } from '../sim/believed.ts'
 import type { World } from '../sim/world.ts'

@@ -4,7 +4,6 @@
  *
  * It needs no browser. The same settings and acts give the same world, event for event, so a link can hold one.
  */
-
 import { BeliefChecker, type ObservedBelief } from '../sim/beliefs.ts'
 import type { Believed } from '../sim/believed.ts'
 import { World } from '../sim/world.ts'
