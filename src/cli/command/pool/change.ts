@@ -3,6 +3,8 @@ import type { Command } from 'commander'
 import { parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { Command as KernelCommand } from '../../../kernel/command.ts'
+import type { LeaseView } from '../../../lessor.ts'
+import { knownSentence } from '../../../wording.ts'
 import { CommandFailure, EXIT, failureOf, usageError } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { change } from '../operate.ts'
@@ -19,7 +21,7 @@ export function extend(group: Command): void {
       const by = parseDuration(duration, 'the duration')
       await invoke(self, async invocation => {
         const lease = await leaseOf(invocation, which)
-        const { revision } = await changeOwn(invocation, lease, { kind: 'extend', lease, by }).catch(error => {
+        const { revision } = await changeOwn(invocation, lease, { kind: 'extend', lease, by }).catch(async error => {
           if (error instanceof LeaseError && error.reason === 'no-max-life')
             throw usageError(
               `lease ${lease} was taken without --for: it lasts as long as its command runs, and there is nothing to extend`,
@@ -28,7 +30,7 @@ export function extend(group: Command): void {
           if (!LeaseError.is(error, 'HELD')) throw error
           const next = 'Give the members back when your time is over, or agree with the waiter.'
           throw new CommandFailure(
-            { ...failureOf(error), exit: EXIT.held, means: 'Nothing was changed: the end stays as it was.', next },
+            { ...failureOf(error), message: await neededBy(invocation, error), exit: EXIT.held, means: 'Nothing was changed: the end stays as it was.', next },
             { cause: error },
           )
         })
@@ -82,8 +84,32 @@ async function changeOwn(invocation: Invocation, lease: number, command: KernelC
     if (!LeaseError.is(error, 'GONE')) throw error
     const { value } = await invocation.read({ kind: 'lease', lease })
     if (value === undefined || value.status === 'frozen') throw error
-    throw new LeaseError('FORBIDDEN', `lease ${lease} belongs to ${value.holder}, and the key in use may not change it`, { cause: error })
+    const owner = await ownerOf(invocation, value)
+    throw new LeaseError('FORBIDDEN', `lease ${lease} belongs to ${owner}, and the key in use may not change it`, { cause: error })
   }
+}
+
+/** Why it is not extended. The refusal names the waiting process, and people know each other by their accounts. */
+async function neededBy(invocation: Invocation, { reason, facts, message }: LeaseError): Promise<string> {
+  const { pool, waiter, holder } = facts
+  if (typeof pool !== 'string' || typeof waiter !== 'number' || typeof holder !== 'string') return message
+  return knownSentence(reason ?? '', { ...facts, holder: (await accountIn(invocation, pool, waiter)) || holder }) ?? message
+}
+
+/** The account that a lease counts for, or its holder where it counts for none. */
+async function ownerOf(invocation: Invocation, { lease, holder, grants: [grant], wants: [want] }: LeaseView): Promise<string> {
+  // A waiter waits for the name of the pool. A member is under it.
+  const pool = want?.resource ?? grant?.resource.slice(0, grant.resource.lastIndexOf('/'))
+  return (pool && (await accountIn(invocation, pool, lease))) || holder
+}
+
+/** The account of a lease that holds members of a pool or waits for some. Empty if it has none, or if the key in use may not read the pool. */
+async function accountIn({ read }: Invocation, pool: string, lease: number): Promise<string> {
+  const view = await read({ kind: 'pool', pool, lease }).catch(() => undefined)
+  if (view === undefined) return ''
+  const { queue, reservations, members } = view.value
+  const all = [...queue, ...reservations, ...members.flatMap(({ grants }) => grants)]
+  return all.find(each => each.lease === lease)?.account ?? ''
 }
 
 /** The lease that is meant by its id, or by a member that it holds. */
