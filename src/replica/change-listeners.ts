@@ -79,7 +79,8 @@ export class ChangeListeners {
       let end = 0
       do {
         const there = this.#byRoot.get(name.slice(0, end))
-        if (there !== undefined) for (const listener of there) if (listener.types?.has(event.type) !== false) listener.offer(event, revision)
+        if (there !== undefined)
+          for (const listener of there) if (listener.types?.has(event.type) !== false) listener.offer(event, revision)
         end = end === 0 ? name.length : name.lastIndexOf('/', end - 1)
       } while (end > 0)
     }

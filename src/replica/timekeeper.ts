@@ -100,8 +100,7 @@ export class Timekeeper {
         this.#begin(lease, slot, timer.epoch, now - agedOf(state, timer) - vouched, true)
       }
     }
-    if (state.quiet !== undefined)
-      this.#begin(undefined, QUIET, state.quiet.epoch, now - agedOf(state, state.quiet) - age, true)
+    if (state.quiet !== undefined) this.#begin(undefined, QUIET, state.quiet.epoch, now - agedOf(state, state.quiet) - age, true)
   }
 
   /** Called before each record is applied, with its least age in ms. `advisoryAge`: its age by a clock that may be wrong. */

@@ -5,6 +5,10 @@
  * An acquire has two steps: the resource is granted, then the value is written with the lease that holds it. A release has them in reverse: the value is
  * written, then the resource given back. Whatever ends between them, a crash, the session or the patience of the client, leaves the key either held
  * by its session or free, and the same request again completes what is missing. Each write compares the revision that it read: a late one changes nothing.
+ *
+ * The two steps of an acquire are two records. In one record the write would be made even if the grant is refused, since a transaction compares entries and
+ * not grants. And the value names its lease, whose id is known after the grant only: without it, a second acquisition by the same session would look like the first,
+ * and its `LockIndex`, by which clients fence, would not rise. An entry that an acquire brings with it is no way out: it ends with the lease, and the value stays.
  */
 import type { Acquire, Comparison, EntryChange } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'

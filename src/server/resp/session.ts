@@ -162,7 +162,7 @@ export class RespSession implements ByteLinkEnd {
         if (!more) break
         if (this.args.inline || turns.mayHandle(this.turns.party)) this.#execute()
         else {
-          this.turns.wait(this.args, this.#resume)
+          this.turns.wait(this.args, () => this.resume())
           this.#pause()
         }
       }
@@ -214,8 +214,6 @@ export class RespSession implements ByteLinkEnd {
     this.#paused = true
     this.#link.pause()
   }
-
-  readonly #resume = () => this.resume()
 
   /** Continues to read after a pause, if there is room now. */
   resume(): void {

@@ -97,7 +97,9 @@ describe.each(['http', 'leasehold'])('by the address of a server, %s://', scheme
     const shown = await place.run(['upgrade', '--store', url])
     expect(shown).toMatchObject({
       code: 0,
-      stdout: expect.stringMatching(new RegExp(`by rules version 0\\. This program, \\d.*, knows version ${RULES}\\.\\nVersion 1 brings: `)),
+      stdout: expect.stringMatching(
+        new RegExp(`by rules version 0\\. This program, \\d.*, knows version ${RULES}\\.\\nVersion 1 brings: `),
+      ),
       stderr: expect.stringMatching(/one server owns this log[\s\S]*nothing was changed\. To raise the rules: leasehold upgrade --yes/),
     })
     expect(await place.json('upgrade', '--store', url)).toMatchObject([{ rules: 0, known: RULES }])

@@ -30,7 +30,13 @@ export function extend(group: Command): void {
           if (!LeaseError.is(error, 'HELD')) throw error
           const next = 'Give the members back when your time is over, or agree with the waiter.'
           throw new CommandFailure(
-            { ...failureOf(error), message: await neededBy(invocation, error), exit: EXIT.held, means: 'Nothing was changed: the end stays as it was.', next },
+            {
+              ...failureOf(error),
+              message: await neededBy(invocation, error),
+              exit: EXIT.held,
+              means: 'Nothing was changed: the end stays as it was.',
+              next,
+            },
             { cause: error },
           )
         })
