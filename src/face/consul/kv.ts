@@ -6,9 +6,10 @@
  * written, then the resource given back. Whatever ends between them, a crash, the session or the patience of the client, leaves the key either held
  * by its session or free, and the same request again completes what is missing. Each write compares the revision that it read: a late one changes nothing.
  *
- * The two steps of an acquire are two records. In one record the write would be made even if the grant is refused, since a transaction compares entries and
- * not grants. And the value names its lease, whose id is known after the grant only: without it, a second acquisition by the same session would look like the first,
- * and its `LockIndex`, by which clients fence, would not rise. An entry that an acquire brings with it is no way out: it ends with the lease, and the value stays.
+ * The two steps of an acquire are two records. A transaction compares entries and not grants, so in one record the value would be written even if the grant is
+ * refused. And the value names the lease, whose id is known after the grant only: without it, the second acquisition by a session would look like its first, and
+ * `LockIndex`, by which clients fence, would not rise. An entry that the acquire brings with it could be compared and named instead. But then every key that is
+ * held has a second entry, which counts against limits, needs a right of its own, and must be hidden from lists and watches.
  */
 import type { Acquire, Comparison, EntryChange } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
