@@ -39,14 +39,14 @@ test('the events of a record are compared with no watch of another name', () => 
 })
 
 test('a watch of some types looks at no event of another type, and is woken by those that concern the log as a whole', async () => {
-  const { listeners, woken, looked } = waiting(['', 'jobs'], ['expired'])
+  const { listeners, woken, looked } = waiting(['', 'jobs'], ['lapsed'])
   listeners.offer([event('jobs/a', 'granted'), event('jobs/a', 'released')], 7)
   await Promise.resolve()
   expect([looked, woken]).toEqual([[], []])
-  listeners.offer([event('jobs/a', 'expired')], 8)
+  listeners.offer([event('jobs/a', 'lapsed')], 8)
   await Promise.resolve()
   expect(woken).toEqual([' after 8', 'jobs after 8'])
-  const all = waiting(['jobs'], ['expired'])
+  const all = waiting(['jobs'], ['lapsed'])
   all.listeners.offer([event('', 'generation')], 9)
   await Promise.resolve()
   expect(all.woken).toEqual(['jobs after 9'])

@@ -4,10 +4,10 @@ import { parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { Command as KernelCommand } from '../../../kernel/command.ts'
 import type { LeaseView } from '../../../lessor.ts'
-import { knownSentence } from '../../../wording.ts'
 import { CommandFailure, EXIT, failureOf, usageError } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { change } from '../operate.ts'
+import { accountsIn, withAccounts } from './account.ts'
 import { userName } from './request.ts'
 
 const WHICH = 'the id of a lease, or POOL/MEMBER; the start of the member is enough'
@@ -32,7 +32,7 @@ export function extend(group: Command): void {
           throw new CommandFailure(
             {
               ...failureOf(error),
-              message: await neededBy(invocation, error),
+              message: await withAccounts(invocation, error),
               exit: EXIT.held,
               means: 'Nothing was changed: the end stays as it was.',
               next,
@@ -95,27 +95,11 @@ async function changeOwn(invocation: Invocation, lease: number, command: KernelC
   }
 }
 
-/** Why it is not extended. The refusal names the waiting process, and people know each other by their accounts. */
-async function neededBy(invocation: Invocation, { reason, facts, message }: LeaseError): Promise<string> {
-  const { pool, waiter, holder } = facts
-  if (typeof pool !== 'string' || typeof waiter !== 'number' || typeof holder !== 'string') return message
-  return knownSentence(reason ?? '', { ...facts, holder: (await accountIn(invocation, pool, waiter)) || holder }) ?? message
-}
-
 /** The account that a lease counts for, or its holder where it counts for none. */
 async function ownerOf(invocation: Invocation, { lease, holder, grants: [grant], wants: [want] }: LeaseView): Promise<string> {
   // A waiter waits for the name of the pool. A member is under it.
   const pool = want?.resource ?? grant?.resource.slice(0, grant.resource.lastIndexOf('/'))
-  return (pool && (await accountIn(invocation, pool, lease))) || holder
-}
-
-/** The account of a lease that holds members of a pool or waits for some. Empty if it has none, or if the key in use may not read the pool. */
-async function accountIn({ read }: Invocation, pool: string, lease: number): Promise<string> {
-  const view = await read({ kind: 'pool', pool, lease }).catch(() => undefined)
-  if (view === undefined) return ''
-  const { queue, reservations, members } = view.value
-  const all = [...queue, ...reservations, ...members.flatMap(({ grants }) => grants)]
-  return all.find(each => each.lease === lease)?.account ?? ''
+  return (pool && (await accountsIn(invocation, pool, lease)).get(lease)) || holder
 }
 
 /** The lease that is meant by its id, or by a member that it holds. */
