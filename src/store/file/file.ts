@@ -10,7 +10,7 @@
 import assert from 'node:assert/strict'
 import { resolve } from 'node:path'
 import { systemClock as clock } from '../../clock.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, WitnessKeeper } from '../../store.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker, WitnessKeeper } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { loadEngine } from './engine.ts'
 import { KeptWitness } from './kept-witness.ts'
@@ -38,7 +38,8 @@ export class FileStore implements Store {
   /** Of an owner. */
   readonly witness: WitnessKeeper | undefined
   /** Of a store that others share. */
-  readonly waker: FileWaker | undefined
+  readonly waker: Waker | undefined
+  readonly #waker: FileWaker | undefined
   readonly #witness = new KeptWitness()
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #waiting = new Set<WaitingRead>()
@@ -54,7 +55,7 @@ export class FileStore implements Store {
   constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
     this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
     if (own) this.witness = this.#witness
-    else this.waker = new FileWaker({ path: this.#options.path, clock })
+    else this.waker = this.#waker = new FileWaker({ path: this.#options.path, clock })
     this.profile = {
       store: 'file',
       durable: true,
@@ -187,7 +188,7 @@ export class FileStore implements Store {
     const log = opened ?? this.#log // it may have been opened meanwhile
     this.#log = undefined
     this.#changes?.close()
-    this.waker?.close()
+    this.#waker?.close()
     this.#endWaiting(storeClosed())
     if (this.#calls > 0) await new Promise<void>(resolve => (this.#onAnswered = resolve))
     await log?.close()
