@@ -6,7 +6,7 @@ export const USAGE = `npm run bench [-- NAME…] [--quick] [--json FILE] [--writ
   NAME          a group or a part of one (see below); without any, all groups
   --quick       fewer and shorter rounds: all groups in less than five minutes. Compare ratios, not figures.
   --json FILE   also write everything that was measured into one file
-  --write-docs  afterwards show the results of bench/results in docs/performance.md; with no NAME, measure nothing`
+  --write-docs  afterwards show the results of bench/results in docs/numbers.md; with no NAME, measure nothing`
 
 /** Names that these benchmarks had before. */
 const ALIASES = { server: ['servers', 'native'] }

@@ -1,5 +1,4 @@
-// Shows results in the documents: `npm run bench -- --write-docs` writes what is between the marks in docs/performance.md (charts and what was wanted) and docs/numbers.md
-// (every row), and the charts beside them.
+// Shows results in docs/numbers.md: `npm run bench -- --write-docs` writes what is between its marks, every row with a chart for each group.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -27,24 +26,12 @@ export function rowsOf({ parts }) {
 }
 
 const figure = ({ failed, median, unit }) => (failed === undefined ? `${shown(median)} ${unit}` : `not measured: ${failed}`)
-
-/** Everything that was wanted: of a value, or of a ratio to a peer. */
-function wanted(rows) {
-  return rows.flatMap(row => [
-    ...(row.want === undefined ? [] : [[row.name, shownWant(row.want, ` ${row.unit}`), figure(row), row.verdict, command(row)]]),
-    ...row.peers
-      .filter(({ want }) => want !== undefined)
-      .map(peer => [
-        `${row.name}, compared with ${peer.name}`,
-        shownWant(peer.want, ' ×'),
-        peer.ratio === undefined ? (peer.failed ?? row.failed ?? 'not measured') : shownRatio(peer.ratio),
-        peer.verdict,
-        command(row),
-      ]),
-  ])
-}
-
+const spread = ({ failed, ...row }) => (failed === undefined ? shownSpread(row) : '')
+const ratio = value => (value === undefined ? '' : unbroken(shownRatio(value)))
 const command = ({ part, quick }) => `\`${part}${quick ? ' --quick' : ''}\``
+/** For example `≥ 3 ×, not met`. */
+const goal = ({ want, verdict }, unit) => (want === undefined ? '' : [unbroken(shownWant(want, unit)), verdict].filter(Boolean).join(', '))
+const unbroken = text => text.replaceAll(' ', '\u00a0')
 
 /** A sentence for each machine, with the days of its measurements. */
 function measuredOn(groups) {
@@ -62,48 +49,47 @@ function settings(rows) {
   return [...new Set(said)].sort()
 }
 
-/** For docs/performance.md. */
-export function performanceBlock(groups) {
-  const parts = groups.map(group => {
-    const rows = rowsOf(group)
-    const about = settings(rows)
-    return [
-      `### ${group.title}`,
-      `\`npm run bench -- ${group.group}\``,
-      `![${group.title}](images/performance-${group.group}.svg)`,
-      ...(wanted(rows).length === 0 ? [] : [table(['what', 'wanted', 'reached', '', '`npm run bench --`'], wanted(rows))]),
-      ...(about.length === 0 ? [] : [about.map(text => `- ${text}`).join('\n')]),
-    ].join('\n\n')
-  })
-  return [...measuredOn(groups), ...parts].join('\n\n')
-}
-
-/** For docs/numbers.md. */
-export function numbersBlock(groups) {
-  const lines = groups.flatMap(group =>
-    rowsOf(group).flatMap(row => [
-      [command(row), row.name, figure(row), row.failed === undefined ? shownSpread(row) : '', ''],
+/** A row for each figure, with its part, and one for each peer. */
+function tableOf(rows) {
+  const knowsCpu = rows.some(({ peers }) => peers.some(({ cpuRatio }) => cpuRatio !== undefined))
+  const cpu = cell => (knowsCpu ? [cell] : [])
+  return table(
+    ['what', 'median', 'spread', 'ours ÷ peer', ...cpu('by processor time'), 'goal'],
+    rows.flatMap(row => [
+      [`${command(row)}: ${row.name}`, figure(row), spread(row), '', ...cpu(''), goal(row, ` ${row.unit}`)],
       ...row.peers.map(peer => [
-        '',
         `compared with ${peer.name}`,
         figure({ ...peer, unit: row.unit }),
-        peer.failed === undefined ? shownSpread(peer) : '',
-        peer.ratio === undefined ? '' : shownRatio(peer.ratio),
+        spread(peer),
+        ratio(peer.ratio),
+        ...cpu(ratio(peer.cpuRatio)),
+        goal(peer, ' ×'),
       ]),
     ]),
   )
-  return [...measuredOn(groups), table(['`npm run bench --`', 'what', 'median', 'spread', 'ours ÷ peer'], lines)].join('\n\n')
 }
 
-/** Writes both pages and the charts. Returns the files. */
+/** For docs/numbers.md: a chart and every row of each group, then the versions and settings of the peers. */
+export function numbersBlock(groups) {
+  const parts = groups.map(group =>
+    [
+      `### ${group.title}`,
+      `\`npm run bench -- ${group.group}\``,
+      `![${group.title}](images/performance-${group.group}.svg)`,
+      tableOf(rowsOf(group)),
+    ].join('\n\n'),
+  )
+  const about = settings(groups.flatMap(rowsOf))
+  const compared = about.length === 0 ? [] : ['### Versions and settings', about.map(text => `- ${text}`).join('\n')]
+  return [...measuredOn(groups), ...parts, ...compared].join('\n\n')
+}
+
+/** Writes the page and the charts. Returns the files. */
 export function writeDocuments(names) {
   const groups = names.map(name => readResults(name)).filter(results => results !== undefined)
   if (groups.length === 0) throw new Error('there are no results yet: run npm run bench first')
-  const pages = [
-    ['docs/performance.md', performanceBlock(groups)],
-    ['docs/numbers.md', numbersBlock(groups)],
-  ].map(([path, block]) => [path, withBlock(readFileSync(join(root, path), 'utf8'), block)])
+  const page = ['docs/numbers.md', withBlock(readFileSync(join(root, 'docs/numbers.md'), 'utf8'), numbersBlock(groups))]
   const charts = groups.map(group => [`docs/images/performance-${group.group}.svg`, chart(group.title, rowsOf(group))])
-  for (const [path, text] of [...pages, ...charts]) writeFileSync(join(root, path), text)
-  return [...pages, ...charts].map(([path]) => path)
+  for (const [path, text] of [page, ...charts]) writeFileSync(join(root, path), text)
+  return [page, ...charts].map(([path]) => path)
 }

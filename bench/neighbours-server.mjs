@@ -30,6 +30,9 @@ for (const name of ['rich', 'poor', 'other', 'neighbour']) {
   await propose(lessor, { kind: 'key', name, hash: hashSecret(`secret-of-${name}`), allow })
 }
 const ids = await fillState((command, key = 0) => propose(lessor, command, { key }), sizes, 1, 3)
+// The fill of soak-fill.mjs comes on top of that: more leases than one key may have by default.
+const rules = { ...(await lessor.read({ kind: 'policies' })).value.find(({ prefix }) => prefix === '')?.rules, leasesPerKey: 1_000_000 }
+await propose(lessor, { kind: 'policy', prefix: '', rules })
 const faces = await loadFaces(FACE_NAMES)
 const http = httpListener({ routes: [mcpRoute(), hookRoute()] })
 const server = await serve({ lessor, listen: '127.0.0.1:0', http, faces, figures: () => lessor.figures })

@@ -1,5 +1,5 @@
 // One row of the benchmark: what Leasehold did in several rounds, beside peers that did the same in the same minute, and what was wanted. A row is plain data: it
-// is printed, written as JSON, drawn and shown in docs/performance.md.
+// is printed, written as JSON, drawn and shown in docs/numbers.md.
 
 /** Wanted: a value, or a ratio to a peer, of at least this. */
 export const atLeast = limit => ({ atLeast: limit })

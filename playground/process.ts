@@ -1,12 +1,12 @@
 /** One process of a world: a machine with a clock of its own, a replica, the library, and a program that uses it. It can stand still, die and restart. */
 import type { ObservedBelief } from '../sim/beliefs.ts'
+import { Believed } from '../sim/believed.ts'
 import type { Machine } from '../sim/world.ts'
 import { pause, whenAborted } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Lease } from '../src/lease.ts'
 import { Leases } from '../src/leases.ts'
 import { Replica, type Survivor } from '../src/replica/replica.ts'
-import { LeaseBelief } from './belief.ts'
 import type { Bar } from './history.ts'
 import { LinkedStore } from './linked-store.ts'
 import { RESOURCE } from './links.ts'
@@ -164,8 +164,8 @@ export class Process {
   // What its programs report
 
   /** A lease was granted: its bar runs down until it is renewed. */
-  holds(lease: Lease, label: string): { readonly belief: LeaseBelief; readonly bar: Bar } {
-    const belief = new LeaseBelief(lease, this.machine)
+  holds(lease: Lease, label: string): { readonly belief: Believed; readonly bar: Bar } {
+    const belief = new Believed(this.machine.name, lease, this.machine, false)
     const bar = this.world.history.bar({
       ...{ lane: this.name, side: 'lease', state: 'held', label, from: this.world.now, lease: lease.id, token: lease.token },
       ...{ deadline: belief.deadline(), ended: undefined, how: '', look: () => belief.deadline() },

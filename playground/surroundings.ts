@@ -1,7 +1,7 @@
 /** The part of a world that its processes see and report to. */
 import type { ObservedBelief } from '../sim/beliefs.ts'
+import type { Believed } from '../sim/believed.ts'
 import type { World } from '../sim/world.ts'
-import type { LeaseBelief } from './belief.ts'
 import type { History, Side } from './history.ts'
 import type { SharedLog } from './linked-store.ts'
 import type { Links } from './links.ts'
@@ -20,7 +20,7 @@ export interface Surroundings {
   /** A process uses what it believes to hold. */
   uses(side: Side, belief: ObservedBelief): void
   /** From now on its holder must know when the lease ends. */
-  watches(belief: LeaseBelief): void
+  watches(belief: Believed): void
   /** Its holder is about to give a lease up. */
   gives(lease: number): void
   /** SET NX PX. Returns the number of the turn, or undefined if the lock is taken. */

@@ -5,12 +5,12 @@
  * It needs no browser. The same settings and acts give the same world, event for event, so a link can hold one.
  */
 import { BeliefChecker, type ObservedBelief } from '../sim/beliefs.ts'
+import type { Believed } from '../sim/believed.ts'
 import { World } from '../sim/world.ts'
 import type { Event } from '../src/kernel/event.ts'
 import { MemoryLog } from '../src/store/memory.ts'
 import type { Position } from '../src/store.ts'
 import { sentence } from '../src/wording.ts'
-import type { LeaseBelief } from './belief.ts'
 import { History, type Side } from './history.ts'
 import type { SharedLog } from './linked-store.ts'
 import { Links, LOCK, LOG, RESOURCE } from './links.ts'
@@ -28,7 +28,7 @@ export interface Observer {
   appended?(position: Position, bytes: Uint8Array, sentAt: number): void
   lost?(records: number): void
   uses?(belief: ObservedBelief): void
-  watches?(belief: LeaseBelief): void
+  watches?(belief: Believed): void
   gives?(lease: number): void
   wrote?(belief: ObservedBelief, name: string, result: WriteResult): void
 }
@@ -251,7 +251,7 @@ export class PlaygroundWorld implements Surroundings {
     if (side === 'lease') this.#observer.uses?.(belief)
   }
 
-  watches(belief: LeaseBelief): void {
+  watches(belief: Believed): void {
     this.#observer.watches?.(belief)
   }
 

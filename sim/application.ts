@@ -9,7 +9,7 @@ import { Leases } from '../src/leases.ts'
 import type { Lessor } from '../src/lessor.ts'
 import type { Cache } from '../src/recipe/cache.ts'
 import type { Term } from '../src/recipe/election.ts'
-import type { ObservedBelief } from './beliefs.ts'
+import { Believed } from './believed.ts'
 import { ObservedLessor } from './observed.ts'
 import { pauseOn, type Site } from './participants.ts'
 import { BareSet, GuardedSet, LeaderLog, type Officer, Register } from './protected.ts'
@@ -278,42 +278,5 @@ export class Application {
       }),
     ])
     await cache[Symbol.asyncDispose]()
-  }
-}
-
-/** Tells whether the real library considers a lease valid, found without calling the library: a call would make it read its clocks. */
-export class Believed implements ObservedBelief {
-  readonly who: string
-  readonly lease: number
-  readonly grants: ObservedBelief['grants']
-  readonly #lease: Lease
-  readonly #machine: Machine
-  readonly #life: number
-
-  constructor(who: string, lease: Lease, machine: Machine, shared: boolean, unitsOf: (resource: string) => number = () => 1) {
-    this.who = who
-    this.lease = lease.id
-    this.#lease = lease
-    this.#machine = machine
-    this.#life = machine.life
-    this.grants = lease.resources.map(resource => ({
-      resource,
-      units: shared ? 0 : unitsOf(resource),
-      shared,
-      token: lease.tokens[resource]!,
-    }))
-  }
-
-  holds(): boolean {
-    if (this.#machine.life !== this.#life) return false
-    const held = heldLeaseOf(this.#lease)
-    if (held.stage !== 'held' || held.sent.number <= held.keeper.doubtedUpTo) return false
-    return held.timeLeft(this.#machine.monotonic(), this.#machine.uptime()) > 0
-  }
-
-  /** A program that was killed or stalled need not know. */
-  told(): boolean {
-    const { life, stalledSince, lastStall, world } = this.#machine
-    return life !== this.#life || stalledSince !== undefined || lastStall.to >= world.now || this.#lease.signal.aborted
   }
 }

@@ -42,6 +42,7 @@ const SCENES: readonly Scene[] = [
   coveredNames,
   coveringWaiter,
   keptClaims,
+  unreadLoss,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -56,8 +57,8 @@ export async function playCases(crew: Crew): Promise<void> {
   }
 }
 
-async function acquire(crew: Crew, request: Partial<Acquire>): Promise<Outcome> {
-  return crew.propose({ kind: 'acquire', holder: 'other', ttl: 1_000, wants: [], ...request })
+async function acquire(by: Crew | Host, request: Partial<Acquire>): Promise<Outcome> {
+  return by.propose({ kind: 'acquire', holder: 'other', ttl: 1_000, wants: [], ...request })
 }
 
 async function leaseOf(crew: Crew, request: Partial<Acquire>): Promise<number> {
@@ -66,12 +67,19 @@ async function leaseOf(crew: Crew, request: Partial<Acquire>): Promise<number> {
   return outcome.lease
 }
 
-/** A holder that uses its lease until its term is over. Undefined: it is not granted. `late`: ms that the answer takes. */
-async function hold(crew: Crew, request: Partial<Acquire>, late = 0): Promise<Held | undefined> {
+interface HoldOptions {
+  /** The answer takes this many ms. */
+  readonly late?: number
+  /** The host that proposes the request. Any, unless given. */
+  readonly by?: Host
+}
+
+/** A holder that uses its lease until its term is over. Undefined: it is not granted. */
+async function hold(crew: Crew, request: Partial<Acquire>, { late = 0, by }: HoldOptions = {}): Promise<Held | undefined> {
   const { world, referee } = crew.site
   const held = new Held(request.holder ?? 'other', crew.clock)
   const sent = held.mark(world.now)
-  const outcome = await acquire(crew, request)
+  const outcome = await acquire(by ?? crew, request)
   if (outcome.kind !== 'granted') return undefined
   if (late > 0) await crew.pause(late)
   held.lease = outcome.lease
@@ -97,10 +105,39 @@ async function restoredLog(crew: Crew): Promise<void> {
 /** The answer to a request takes long: its holder counts from before the request, so that the lease of the next one begins later. */
 async function lateAnswer(crew: Crew): Promise<void> {
   const wants = [{ resource: 'x/late' }]
-  await hold(crew, { holder: 'late', wants }, 700)
+  await hold(crew, { holder: 'late', wants }, { late: 700 })
   for (let i = 0; i < 40; i++) {
     if ((await hold(crew, { holder: 'next', wants })) !== undefined) return
     await crew.pause(50)
+  }
+}
+
+/** The log loses its last records, of which the only survivor has read the first. What is granted afterwards has other numbers than the leases in those that it has not read. */
+async function unreadLoss(crew: Crew): Promise<void> {
+  const { referee, world, log, wire } = crew.site
+  const [survivor, other] = crew.hosts as readonly [Host, Host]
+  const wants = [{ resource: 'x/unread' }]
+  await leaseOf(crew, { holder: 'long', ttl: LONG, wants: [{ resource: 'x/long' }] })
+  const { length } = referee
+  await crew.propose({ kind: 'policy', prefix: 'unused', rules: { capacity: 2 } })
+  const isRead = () => crew.hosts.every(({ replica }) => replica?.index === referee.length)
+  await crew.until('both replicas have read the log', isRead)
+  wire.deaf.add(survivor.machine)
+  // A generation begins one above the numbers that were read.
+  await acquire(other, { holder: 'unread', wants: [{ resource: 'x/another' }] })
+  await hold(crew, { holder: 'unread', wants }, { by: other })
+  other.crash()
+  const count = referee.length - length
+  world.fault(`the log loses its last ${count} records`)
+  log.loseTail(count)
+  referee.lose(count)
+  wire.deaf.delete(survivor.machine)
+  await crew.until('the survivor has begun a generation', () => !referee.awaitsGeneration)
+  other.machine.revive()
+  void other.start()
+  for (let i = 0; i < 20; i++) {
+    if ((await hold(crew, { holder: 'next', wants })) !== undefined) return
+    await crew.pause(LONG / 10)
   }
 }
 

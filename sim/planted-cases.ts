@@ -5,6 +5,14 @@ const profiles = ['cases'] as const
 
 export const CASE_BUGS: readonly Planted[] = [
   {
+    name: 'a survivor that has not read all lost records reuses their numbers',
+    file: 'src/kernel/rule/govern.js',
+    find: 'raiseCounters(state);',
+    put: '{}',
+    expected: ['S3', 'S6', 'S7'],
+    profiles,
+  },
+  {
     name: 'a lease that gave back its member is preempted all the same',
     file: 'src/kernel/rule/end.js',
     find: `endNotice(state, lease);

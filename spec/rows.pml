@@ -1,4 +1,4 @@
-/* Renewals that are no records: a design that is not built yet (docs/decisions.md). Each process has a row with a counter beside the log.
+/* Renewals that are no records: a design that is not built yet (docs/decisions/idle-renewals.md). Each process has a row with a counter beside the log.
 
    What is modelled. Two processes want one resource. A holder renews by a change of its row: the engine raises its counter if the row is open, and
    looks at nothing else. A process that counts the other's lease reads that counter with the log; when TTL has passed on its own clock since a read

@@ -71,11 +71,11 @@ function numbers() {
   const rows = text
     .split('\n')
     .filter(line => line.startsWith('| '))
-    .map(line => line.split('|').map(cell => cell.trim()))
+    .map(line => line.split('|').map(cell => cell.replaceAll('\u00a0', ' ').trim()))
   const ratio = (part, peer) => {
     let current = ''
-    for (const [, name, what, , , ratio] of rows) {
-      if (name !== '') current = name.replaceAll('`', '')
+    for (const [, what, , , ratio] of rows) {
+      current = /^`([\w-]+)/.exec(what)?.[1] ?? current
       if (current === part && what === `compared with ${peer}`) return ratio
     }
     return ''
@@ -90,5 +90,5 @@ Acquire and release through the client that programs use, each answer synced to 
 |---|---|---|
 ${measured.map(cells => `| ${cells.join(' | ')} |`).join('\n')}
 
-More is better for the rate, less for the time. [All numbers](docs/numbers.md), and [how they are measured and what limits them](docs/performance.md).`
+More is better for the rate, less for the time. [All numbers](docs/numbers.md), how they are measured, and what limits them.`
 }

@@ -62,6 +62,8 @@ export class Operations {
   #last = 0
   /** The numbers of operations without an answer. */
   readonly #unanswered = new Set<number>()
+  /** All operations before this one are answered. */
+  #oldest = 1
   readonly #unresolved = new Map<number, Unresolved>()
   #resolving = false
   readonly #pending = new Set<PendingAnswer<never>>()
@@ -127,8 +129,8 @@ export class Operations {
   }
 
   #send(command: Command, seq: number, again: boolean, completion: Completion): void {
-    const oldest = this.#unanswered.values().next().value!
-    const op = { session: this.#session, seq, acked: oldest - 1 }
+    while (this.#oldest < seq && !this.#unanswered.has(this.#oldest)) this.#oldest++
+    const op = { session: this.#session, seq, acked: this.#oldest - 1 }
     // Not `propose`, which would copy the command once more.
     this.lessor.submit(command, { op: again ? { ...op, again } : op }, completion)
   }

@@ -28,7 +28,7 @@ const DRAWS = 16_000
 /**
  * In each course of events all work runs faster or slower than its model by one common factor. Its logarithm has this standard deviation for a waiter with
  * very many ahead of it, and half of that with `PACE_HALF` ahead. Without it, errors of the model would cancel out over the jobs ahead, and the intervals
- * of long waits would be far too narrow: work that arrives together is of one kind. Chosen on two traces (docs/pools.md).
+ * of long waits would be far too narrow: work that arrives together is of one kind. Chosen on two traces (docs/pools-measured.md).
  */
 const PACE_SPREAD = 0.6
 const PACE_HALF = 32

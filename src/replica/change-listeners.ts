@@ -12,17 +12,17 @@ export class ChangeListener implements Disposable {
   /** The watch sees this name and those under it; empty: all. */
   readonly root: string
   readonly #wanted: EventFilter | undefined
-  readonly #types: ReadonlySet<EventType> | undefined
+  /** Of events that could be wanted; undefined: all of them. */
+  readonly types: ReadonlySet<EventType> | undefined
   readonly #stop: () => void
   #wake: (() => void) | undefined
   /** The last revision whose events the watch need not look at, because it waited and wanted none of them. */
   seen = 0
 
-  /** `types` are those of events that could be wanted; undefined: all of them. */
   constructor(root: string, wanted: EventFilter | undefined, types: ReadonlySet<EventType> | undefined, stop: () => void) {
     this.root = root
     this.#wanted = wanted
-    this.#types = types
+    this.types = types
     this.#stop = stop
   }
 
@@ -36,10 +36,7 @@ export class ChangeListener implements Disposable {
   /** The next record has caused this event, after `revision`. A watch that does not wait reads it by itself. */
   offer(event: Event, revision: number): void {
     if (this.#wake === undefined) return
-    if (!CONCERNING_ALL.has(event.type)) {
-      if (this.#types?.has(event.type) === false) return
-      if (this.#wanted !== undefined && !this.#wanted(event)) return
-    }
+    if (this.#wanted !== undefined && !CONCERNING_ALL.has(event.type) && !this.#wanted(event)) return
     this.seen = revision
     this.wake()
   }
@@ -82,7 +79,8 @@ export class ChangeListeners {
       let end = 0
       do {
         const there = this.#byRoot.get(name.slice(0, end))
-        if (there !== undefined) for (const listener of there) listener.offer(event, revision)
+        if (there !== undefined)
+          for (const listener of there) if (listener.types?.has(event.type) !== false) listener.offer(event, revision)
         end = end === 0 ? name.length : name.lastIndexOf('/', end - 1)
       } while (end > 0)
     }

@@ -39,17 +39,6 @@ export class SlotCountdown implements TermCountdown {
   }
 }
 
-/** Begins to count a timer. */
-export function newCountdown(lease: LeaseState | undefined, slot: Slot, epoch: number, zero: number, found: boolean): Countdown {
-  const countdown = lease !== undefined && slot === TERM ? lease : new SlotCountdown(lease, slot)
-  countdown.bucket = undefined
-  countdown.counted = epoch
-  countdown.zero = Math.ceil(zero)
-  countdown.busy = 0
-  countdown.found = found
-  return countdown
-}
-
 /** The lease whose term is counted; undefined: it is another timer. */
 function termOf(countdown: Countdown): LeaseState | undefined {
   return countdown instanceof SlotCountdown ? undefined : countdown
@@ -90,10 +79,16 @@ export class Countdowns {
     return countdown.lease === undefined ? this.#state.quiet : timerOf(countdown.lease, countdown.slot)
   }
 
-  /** Adds a countdown, to be looked at by `at`. */
-  add(countdown: Countdown, at: number): void {
+  /** Begins to count a timer. The caller schedules it. */
+  begin(lease: LeaseState | undefined, slot: Slot, epoch: number, zero: number, found: boolean): Countdown {
+    const countdown = lease !== undefined && slot === TERM ? lease : new SlotCountdown(lease, slot)
+    countdown.bucket = undefined
+    countdown.counted = epoch
+    countdown.zero = Math.ceil(zero)
+    countdown.busy = 0
+    countdown.found = found
     if (countdown instanceof SlotCountdown) this.#others.set(this.idOf(countdown), countdown)
-    this.#wheelOf(countdown).set(countdown, at)
+    return countdown
   }
 
   remove(countdown: Countdown): void {
@@ -122,7 +117,7 @@ export class Countdowns {
 
   /** A countdown may lie in the other wheel after its lease has ended as one of this process: each wheel removes the countdowns of both. */
   #wheelOf(countdown: Countdown): TimerWheel<Countdown> {
-    const lease = this.#own.size === 0 ? undefined : leaseOf(countdown)
+    const lease = leaseOf(countdown)
     return lease !== undefined && this.#own.has(lease.id) ? this.#ownWheel : this.#wheel
   }
 
@@ -147,7 +142,8 @@ export class Countdowns {
 
   /** Looks at it again at `at`, or at its earlier bucket. */
   schedule(countdown: Countdown, at: number): void {
-    this.#wheelOf(countdown).set(countdown, at)
+    const wheel = this.#own.size === 0 ? this.#wheel : this.#wheelOf(countdown)
+    wheel.set(countdown, at)
   }
 
   /** When the next countdown is to be looked at. */

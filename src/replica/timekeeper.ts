@@ -14,9 +14,9 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
+import type { DurationHistogram } from '../lessor/duration-histogram.ts'
 import { AgeMarks, MAX_MARKS } from './age-marks.ts'
-import { type Countdown, Countdowns, newCountdown } from './countdowns.ts'
-import type { DurationHistogram } from './duration-histogram.ts'
+import { type Countdown, Countdowns } from './countdowns.ts'
 import { LastHeard } from './last-heard.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
@@ -97,11 +97,10 @@ export class Timekeeper {
         if (timer === undefined) continue
         // Under an owner, a lease renewed in this run may have been renewed in memory since the snapshot was taken.
         const vouched = !state.run.owned || timer.run < state.run.number || timer.aged > 0 ? age : 0
-        this.#place(newCountdown(lease, slot, timer.epoch, now - agedOf(state, timer) - vouched, true))
+        this.#begin(lease, slot, timer.epoch, now - agedOf(state, timer) - vouched, true)
       }
     }
-    if (state.quiet !== undefined)
-      this.#place(newCountdown(undefined, QUIET, state.quiet.epoch, now - agedOf(state, state.quiet) - age, true))
+    if (state.quiet !== undefined) this.#begin(undefined, QUIET, state.quiet.epoch, now - agedOf(state, state.quiet) - age, true)
   }
 
   /** Called before each record is applied, with its least age in ms. `advisoryAge`: its age by a clock that may be wrong. */
@@ -144,9 +143,8 @@ export class Timekeeper {
       return
     }
     if (countdown === undefined) {
-      const placed = newCountdown(lease, slot, timer.epoch, this.#started(), this.isReplaying)
       if (this.isReplaying && slot === TERM) this.#lastHeard.acquired(lease)
-      return this.#place(placed)
+      return this.#begin(lease, slot, timer.epoch, this.#started(), this.isReplaying)
     }
     if (countdown.counted !== timer.epoch) {
       if (this.isReplaying && slot === TERM) this.#lastHeard.renewed(lease)
@@ -179,7 +177,7 @@ export class Timekeeper {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
     } else if (countdown?.counted !== quiet.epoch) {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
-      this.#place(newCountdown(undefined, QUIET, quiet.epoch, this.#started(), this.isReplaying))
+      this.#begin(undefined, QUIET, quiet.epoch, this.#started(), this.isReplaying)
     } else {
       this.#marked(countdown, agedOf(this.#state, quiet))
       this.#countdowns.schedule(countdown, this.look(countdown))
@@ -264,9 +262,10 @@ export class Timekeeper {
 
   readonly look = (countdown: Countdown): number => this.#marks.look(countdown)
 
-  #place(countdown: Countdown): void {
+  #begin(lease: LeaseState | undefined, slot: Slot, epoch: number, zero: number, found: boolean): void {
+    const countdown = this.#countdowns.begin(lease, slot, epoch, zero, found)
     const at = this.#marks.look(countdown)
-    this.#countdowns.add(countdown, at)
+    this.#countdowns.schedule(countdown, at)
     if (this.#cancel === undefined || at < this.#armedFor) this.#arm() // else the armed timer fires first
   }
 

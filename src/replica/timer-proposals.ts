@@ -2,8 +2,8 @@
 import type { Clock } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
+import { DurationHistogram } from '../lessor/duration-histogram.ts'
 import type { Countdown, Countdowns } from './countdowns.ts'
-import { DurationHistogram } from './duration-histogram.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
 

@@ -7,6 +7,7 @@ import type { Command } from '../kernel/command.ts'
 import { GONE, type Outcome } from '../kernel/outcome.ts'
 import { UNCLAIMED } from '../kernel/state/leases.ts'
 import type { Lessor } from '../lessor.ts'
+import { RecentMap } from '../recent-map.ts'
 import type { Caller } from './access-control.ts'
 
 /** One audited action. A backup has no outcome: it is reported when it starts. */
@@ -36,8 +37,8 @@ const ALWAYS_AUDITED: ReadonlySet<Command['kind']> = new Set([
 ])
 /** Audited if they change leases of other keys. */
 const ON_LEASES: ReadonlySet<Command['kind']> = new Set(['renew', 'release', 'extend', 'put'])
-/** Cached lease owners. An administrator with leases of its own renews them again and again. */
-const MAX_CACHED_OWNERS = 100_000
+/** At least this many owners of leases are remembered: an administrator with leases of its own renews them again and again. */
+const KEPT_OWNERS = 500_000
 
 /** A lease that may belong to another key. The holder is undefined if this replica does not know the lease. */
 interface ForeignLease {
@@ -59,7 +60,7 @@ export class Audit {
   readonly #write: (record: AuditRecord) => void
   readonly #keys: Keys
   /** The key of each lease. It never changes once the lease is claimed. */
-  readonly #owners = new Map<number, number>()
+  readonly #owners = new RecentMap<number, number>(KEPT_OWNERS)
 
   /** `keys` are the present ones. */
   constructor(lessor: Lessor, write: (record: AuditRecord) => void, keys: Keys) {
@@ -95,7 +96,6 @@ export class Audit {
     const { value } = await this.#lessor.read({ kind: 'lease', lease }).catch(() => ({ value: undefined }))
     if (value === undefined) return { lease }
     if (value.key === UNCLAIMED) return undefined // the first key that renews it claims it
-    if (this.#owners.size >= MAX_CACHED_OWNERS) this.#owners.delete(this.#owners.keys().next().value!)
     this.#owners.set(lease, value.key)
     return value.key === key ? undefined : { lease, holder: value.holder }
   }

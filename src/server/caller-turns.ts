@@ -6,6 +6,7 @@
  * turn, one request each. Within a party, renewals go first.
  */
 import type { Clock } from '../clock.ts'
+import { Fifo } from '../fifo.ts'
 import type { Caller } from './access-control.ts'
 
 /** Clients that share one turn: those of one key or, without a key, of one address. On this machine each connection without a key is a party of its own. */
@@ -16,8 +17,13 @@ const SLICE = 5
 
 /** The requests of one party that wait for their turn. */
 class PartyQueue {
-  readonly #urgent: (() => void)[] = []
-  readonly #others: (() => void)[] = []
+  readonly party: Party
+  readonly #urgent = new Fifo<() => void>()
+  readonly #others = new Fifo<() => void>()
+
+  constructor(party: Party) {
+    this.party = party
+  }
 
   add(work: () => void, urgent: boolean): void {
     if (urgent) this.#urgent.push(work)
@@ -29,7 +35,7 @@ class PartyQueue {
   }
 
   get isEmpty(): boolean {
-    return this.#urgent.length === 0 && this.#others.length === 0
+    return this.#urgent.size === 0 && this.#others.size === 0
   }
 }
 
@@ -37,6 +43,8 @@ export class CallerTurns {
   readonly #clock: Clock
   readonly #slice: number
   readonly #queues = new Map<Party, PartyQueue>()
+  /** The same queues, the next one first. */
+  readonly #order = new Fifo<PartyQueue>()
   /** When the current slice ends. Undefined: no request has been handled in this turn of the event loop. */
   #ends: number | undefined
   /** The party whose turn it is, and how many of its requests were handled in this turn. */
@@ -66,8 +74,9 @@ export class CallerTurns {
     this.stats.waited++
     let queue = this.#queues.get(party)
     if (queue === undefined) {
-      queue = new PartyQueue()
+      queue = new PartyQueue(party)
       this.#queues.set(party, queue)
+      this.#order.push(queue)
     }
     queue.add(handle, urgent)
     if (this.#ends === undefined) this.#begin()
@@ -106,11 +115,11 @@ export class CallerTurns {
     if (this.#queues.size === 0) return
     this.#begin()
     while (this.#queues.size > 0 && this.#hasTime()) {
-      const [party, queue] = this.#queues.entries().next().value!
+      const queue = this.#order.shift()!
       const handle = queue.take()
-      this.#queues.delete(party)
-      if (!queue.isEmpty) this.#queues.set(party, queue) // behind the others
-      this.#served = party
+      if (queue.isEmpty) this.#queues.delete(queue.party)
+      else this.#order.push(queue) // behind the others
+      this.#served = queue.party
       this.#handled = 0
       handle()
     }

@@ -22,7 +22,7 @@ import { KeylessWaiters } from './keyless-waiters.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { type RemoteWaiterOptions, RemoteWaiters } from './remote-waiters.ts'
 import { RequestLimits } from './request-limits.ts'
-import { RequestTimes } from './request-times.ts'
+import { RequestTimes, TimedCompletion } from './request-times.ts'
 
 export type { AuditRecord } from './audit.ts'
 
@@ -121,20 +121,21 @@ export class GuardedLessor implements AsyncDisposable {
 
   /** Never throws: failures go to the completion as well. */
   submit(caller: Caller, requested: Command, request: GuardedRequest, untimed: Completion): void {
-    const completion = this.times.untilCompleted(requested?.kind, untimed)
+    const completion = new TimedCompletion(this.times, requested?.kind, untimed)
     try {
       const { lessor } = this
       const options = this.#admit(caller, requested, request)
       const command = caller.key === 0 ? requested : withKeyName(caller, requested)
       const isAcquire = command?.kind === 'acquire'
       const isKeyless = caller.key === 0 && caller.operator !== true
-      const noted = isAcquire && command.wait === true && isKeyless ? this.#keyless.remembering(caller, completion) : completion
-      const redacted = isAcquire && command.holding !== undefined ? this.#redacted(caller, noted) : noted
+      if (isAcquire && command.wait === true && isKeyless) completion.onQueued = queued => this.#keyless.note(caller, queued)
+      // A deadlock names resources of other holders. Only a waiter that declares what it holds can be refused for one.
+      if (isAcquire && command.holding !== undefined) completion.redact = outcome => this.access.redact(caller, outcome)
       const foreign = isAcquire && command.steal === undefined ? undefined : this.#foreignLeases(caller, command, options.key)
-      if (foreign === undefined) return lessor.submit(command, options, redacted)
+      if (foreign === undefined) return lessor.submit(command, options, completion)
       const forbidden = this.#refuseMove(caller, command)
       const outcome = forbidden === undefined ? propose(lessor, command, options) : Promise.resolve(forbidden)
-      complete(redacted, this.#audited(caller, command, outcome, foreign))
+      complete(completion, this.#audited(caller, command, outcome, foreign))
     } catch (error) {
       completion.fail(error)
     }
@@ -143,7 +144,7 @@ export class GuardedLessor implements AsyncDisposable {
   /** Renews a lease of the caller at once; undefined: `submit` the renewal instead, also if the caller may not renew. */
   renewAtOnce(caller: Caller, lease: number): number | undefined {
     const term = this.access.admits(caller) ? this.lessor.renewAtOnce?.(lease, caller.key) : undefined
-    if (term !== undefined) this.times.add('renew', 'ok', 0)
+    if (term !== undefined) this.times.renewals.add(0)
     return term
   }
 
@@ -160,11 +161,6 @@ export class GuardedLessor implements AsyncDisposable {
     const { to } = command
     if (to === undefined ? this.#moveTo.size > 0 : this.#moveTo.has(to)) return undefined
     return { kind: 'refused', revision: 0, code: 'FORBIDDEN', reason: 'forbidden-move', facts: {} }
-  }
-
-  /** A deadlock names resources of other holders. Only a waiter that declares what it holds can be refused for one. */
-  #redacted(caller: Caller, completion: Completion): Completion {
-    return { settle: outcome => completion.settle(this.access.redact(caller, outcome)), fail: error => completion.fail(error) }
   }
 
   #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: GuardedRequest): ProposeOptions & { readonly key: number } {

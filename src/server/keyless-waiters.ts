@@ -4,7 +4,7 @@
  */
 import type { Queued } from '../kernel/outcome.ts'
 import { propose } from '../lessor/propose.ts'
-import type { Completion, Lessor } from '../lessor.ts'
+import type { Lessor } from '../lessor.ts'
 import type { AccessControl, Caller } from './access-control.ts'
 
 /** Places that are remembered. Beyond that the oldest are forgotten: they end with their term. */
@@ -22,18 +22,8 @@ export class KeylessWaiters {
     this.#access = access
   }
 
-  /** Remembers the place that this request of the caller gets. */
-  remembering(caller: Caller, completion: Completion): Completion {
-    return {
-      settle: outcome => {
-        if (outcome.kind === 'queued') this.#note(caller, outcome)
-        completion.settle(outcome)
-      },
-      fail: error => completion.fail(error),
-    }
-  }
-
-  #note(caller: Caller, { lease }: Queued): void {
+  /** Remembers the place that a request of the caller has got. */
+  note(caller: Caller, { lease }: Queued): void {
     this.#queued.add(lease)
     const [oldest] = this.#queued
     if (this.#queued.size > MAX_PLACES) this.#queued.delete(oldest!)

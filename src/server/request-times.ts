@@ -4,9 +4,9 @@
  */
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Command } from '../kernel/command.ts'
 import { COMMAND_TABLE } from '../kernel/command-table.ts'
-import type { Outcome } from '../kernel/outcome.ts'
+import type { Outcome, Queued } from '../kernel/outcome.ts'
+import { DurationHistogram } from '../lessor/duration-histogram.ts'
 import type { Completion } from '../lessor.ts'
 
 /**
@@ -15,7 +15,6 @@ import type { Completion } from '../lessor.ts'
  */
 const OUTCOMES = ['ok', 'queued', 'refused', 'failed'] as const
 type TimedOutcome = (typeof OUTCOMES)[number]
-type TimedOperation = Command['kind'] | 'read' | 'unknown'
 
 /** Upper bounds of the buckets, in ms. */
 export const REQUEST_BOUNDS = [1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, Number.POSITIVE_INFINITY] as const
@@ -23,85 +22,80 @@ export const REQUEST_BOUNDS = [1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_50
 /** Codes of a service that could not do its work. */
 const FAILURES: ReadonlySet<string> = new Set(['UNAVAILABLE', 'UNKNOWN', 'DIVERGED'])
 
-class TimeHistogram {
-  readonly counts: number[] = REQUEST_BOUNDS.map(() => 0)
-  ms = 0
-  isNew = true
-
-  add(ms: number): void {
-    this.isNew = false
-    this.ms += ms
-    let i = 0
-    while (ms > REQUEST_BOUNDS[i]!) i++
-    this.counts[i]!++
-  }
+/** The times of one operation, by outcome. */
+class OperationTimes implements Readonly<Record<TimedOutcome, DurationHistogram>> {
+  readonly ok = new DurationHistogram(REQUEST_BOUNDS)
+  readonly queued = new DurationHistogram(REQUEST_BOUNDS)
+  readonly refused = new DurationHistogram(REQUEST_BOUNDS)
+  readonly failed = new DurationHistogram(REQUEST_BOUNDS)
 }
 
 export class RequestTimes {
-  readonly #clock: Pick<Clock, 'now'>
-  /** Created with the first request of their operation and outcome. Operations are ours, so their number is bounded. */
-  readonly #histograms = new Map<TimedOperation, Map<TimedOutcome, TimeHistogram>>()
+  readonly clock: Pick<Clock, 'now'>
+  /** By command. */
+  readonly commands: ReadonlyMap<string, OperationTimes>
+  readonly #reads = new OperationTimes()
+  /** Of commands that do not exist. */
+  readonly unknown = new OperationTimes()
+  /** Of renewals that were done. */
+  readonly renewals: DurationHistogram
 
   constructor(clock: Pick<Clock, 'now'>) {
-    this.#clock = clock
-  }
-
-  /** Measures from now until the completion is called, which it passes on. `kind` may be any text: it comes from a client. */
-  untilCompleted(kind: string | undefined, completion: Completion): Completion {
-    const operation = kind !== undefined && Object.hasOwn(COMMAND_TABLE, kind) ? (kind as Command['kind']) : 'unknown'
-    return new TimedCompletion(this, operation, this.#clock.now(), completion)
+    this.clock = clock
+    this.commands = new Map(Object.keys(COMMAND_TABLE).map(command => [command, new OperationTimes()]))
+    this.renewals = this.commands.get('renew')!.ok
   }
 
   async read<T>(work: () => Promise<T>): Promise<T> {
-    const began = this.#clock.now()
+    const began = this.clock.now()
     try {
       const answer = await work()
-      this.add('read', 'ok', this.#clock.now() - began)
+      this.#reads.ok.add(this.clock.now() - began)
       return answer
     } catch (error) {
-      this.ended('read', began, outcomeOf(error))
+      this.#reads[outcomeOf(error)].add(this.clock.now() - began)
       throw error
     }
   }
 
-  ended(operation: TimedOperation, began: number, outcome: TimedOutcome): void {
-    this.add(operation, outcome, this.#clock.now() - began)
-  }
-
-  add(operation: TimedOperation, outcome: TimedOutcome, ms: number): void {
-    const outcomes = this.#histograms.get(operation) ?? new Map<TimedOutcome, TimeHistogram>()
-    const histogram = outcomes.get(outcome) ?? new TimeHistogram()
-    if (histogram.isNew) this.#histograms.set(operation, outcomes.set(outcome, histogram))
-    histogram.add(ms)
-  }
-
+  /** Those that have happened. */
   *all(): Iterable<{ readonly operation: string; readonly outcome: string; readonly counts: readonly number[]; readonly ms: number }> {
-    for (const [operation, outcomes] of this.#histograms)
-      for (const [outcome, { counts, ms }] of outcomes) yield { operation, outcome, counts, ms }
+    for (const [operation, times] of [...this.commands, ['read', this.#reads], ['unknown', this.unknown]] as const)
+      for (const outcome of OUTCOMES) {
+        const { counts, ms } = times[outcome]
+        if (counts.some(count => count > 0)) yield { operation, outcome, counts, ms }
+      }
   }
 }
 
-class TimedCompletion implements Completion {
-  readonly #times: RequestTimes
-  readonly #operation: TimedOperation
+/** Passes the outcome on to a caller, and counts how long it took from now on. */
+export class TimedCompletion implements Completion {
+  readonly #times: OperationTimes
+  readonly #clock: Pick<Clock, 'now'>
   readonly #began: number
   readonly #completion: Completion
+  /** Called before the caller learns that it waits. */
+  onQueued: ((outcome: Queued) => void) | undefined = undefined
+  /** Hides what the caller may not read. */
+  redact: ((outcome: Outcome) => Outcome) | undefined = undefined
 
-  constructor(times: RequestTimes, operation: TimedOperation, began: number, completion: Completion) {
-    this.#times = times
-    this.#operation = operation
-    this.#began = began
+  /** `kind` may be any text: it comes from a client. */
+  constructor({ commands, unknown, clock }: RequestTimes, kind: string | undefined, completion: Completion) {
+    this.#times = commands.get(kind ?? '') ?? unknown
+    this.#clock = clock
+    this.#began = clock.now()
     this.#completion = completion
   }
 
   settle(outcome: Outcome): void {
     const refused = outcome.kind === 'refused' ? (FAILURES.has(outcome.code) ? 'failed' : 'refused') : undefined
-    this.#times.ended(this.#operation, this.#began, refused ?? (outcome.kind === 'queued' ? 'queued' : 'ok'))
-    this.#completion.settle(outcome)
+    this.#times[refused ?? (outcome.kind === 'queued' ? 'queued' : 'ok')].add(this.#clock.now() - this.#began)
+    if (outcome.kind === 'queued') this.onQueued?.(outcome)
+    this.#completion.settle(this.redact === undefined ? outcome : this.redact(outcome))
   }
 
   fail(error: unknown): void {
-    this.#times.ended(this.#operation, this.#began, outcomeOf(error))
+    this.#times[outcomeOf(error)].add(this.#clock.now() - this.#began)
     this.#completion.fail(error)
   }
 }

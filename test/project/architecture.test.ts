@@ -251,7 +251,7 @@ const rooms: readonly Room[] = [
         'duration.ts',
         'clock.ts',
       ],
-      ...['cli/resource-sentences.ts', '../sim/world.ts', '../sim/beliefs.ts', '../playground/browser/'],
+      ...['cli/resource-sentences.ts', '../sim/world.ts', '../sim/beliefs.ts', '../sim/believed.ts', '../playground/browser/'],
     ],
   },
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },

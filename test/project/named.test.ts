@@ -1,11 +1,10 @@
 /**
  * Options, defaults, exit codes, statuses and error codes that the pages name are those of the program. The fields of JSON have their own test
- * (test/cli/json.test.ts), and so have the commands and options of the command line (docs.test.ts).
+ * (test/cli/json.test.ts), and docs.test.ts compares the list of commands with the reference.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { Command } from 'commander'
 import { describe, expect, test } from 'vitest'
 import { EXIT } from '../../src/cli/exit.ts'
 import { program } from '../../src/cli/program.ts'
@@ -162,26 +161,24 @@ describe('options of the library', () => {
   })
 })
 
-describe('options of the command line', () => {
-  test('a default in the usage of docs/command-line.md is that of the program', async () => {
-    const text = read('docs/command-line.md')
-    const commands = (await program()).commands.flatMap((command: Command) => [command, ...command.commands])
-    const wrong: string[] = []
+describe('the command line', () => {
+  test('has every option with which a page writes a command', async () => {
+    const all = await program()
+    const shared = all.options.map(({ long }) => long!)
+    const written = found(/\bleasehold ((?:pool |key |policy )?[a-z]+) ([^`\n|#;&]*)/g)
     let compared = 0
-    for (const [, usage] of text.matchAll(/^\| `((?:[^`])+)`/gm)) {
-      const words = usage!.split(/\s+/)
-      const command = commands.find(one => words[0] === one.name() || (one.parent?.name() === words[0] && words[1] === one.name()))
-      if (command === undefined) continue
-      for (const [, option, value] of usage!.matchAll(/(--[\w-]+) ([\w.:/]+)/g)) {
-        const own = command.options.find(({ long }) => long === option)
-        const fixed = own?.defaultValue as unknown
-        if (typeof fixed !== 'string' || !/^\d/.test(value!)) continue
-        compared++
-        if (fixed !== value) wrong.push(`${words[0]} ${option} ${value}: the default is ${fixed}`)
-      }
-    }
-    expect(compared).toBeGreaterThan(5)
-    expect(wrong).toEqual([])
+    const unknown = written.flatMap(({ place, groups: [name, rest] }) => {
+      const [first, second] = name!.split(' ')
+      const parent = all.commands.find(command => command.name() === first)
+      const command = second === undefined ? parent : parent?.commands.find(each => each.name() === second)
+      if (command === undefined) return []
+      const own = [...shared, '--help', '--version', ...command.options.flatMap(({ long, short }) => [long!, short ?? ''])]
+      const options = rest!.split(/ -- /)[0]!.match(/(?<![\w-])--[a-z][\w-]*/g) ?? []
+      compared += options.length
+      return options.filter(option => !own.includes(option)).map(option => `${place}: leasehold ${name} ${option}`)
+    })
+    expect(compared).toBeGreaterThan(150)
+    expect(unknown).toEqual([])
   })
 
   test('docs/command-line.md has every rule of policies that the program knows, and no others', () => {
@@ -198,4 +195,20 @@ describe('options of the command line', () => {
       ),
     ).toEqual([])
   })
+})
+
+test('the pages of the library name every method and property of leases, and every entry point', () => {
+  const text = ['library', 'library-leases'].map(page => read(`docs/${page}.md`).replace(/^```[\s\S]*?^```$/gm, '')).join('\n')
+  const codes = text.match(/`[^`]+`/g)!.join(' ')
+  const report = read('test/project/api-report.txt')
+  const members = ['Lease', 'GoverningClient', 'LeaseClient', 'Leases'].flatMap(name => {
+    const [, body] = new RegExp(`^export declare (?:abstract )?class ${name} [^{]*\\{\n([\\s\\S]*?)^\\}`, 'm').exec(report)!
+    return [...body!.matchAll(/^ {4}(?:get |readonly |abstract readonly )?([a-z]\w*)[(<:]/gm)].map(([, member]) => member!)
+  })
+  const listed = [...new Set(members)].filter(member => member !== 'constructor')
+  expect(listed.length).toBeGreaterThan(40)
+  expect(listed.filter(member => !new RegExp(`\\b${member}\\b`).test(codes))).toEqual([])
+  const { exports } = JSON.parse(read('package.json')) as { exports: Record<string, unknown> }
+  const entries = Object.keys(exports).filter(name => !name.includes('*') && !/^\.\/(package\.json|store\/|recipe\/)/.test(name))
+  expect(entries.filter(name => !text.includes(`\`leasehold${name.slice(1)}\``))).toEqual([])
 })

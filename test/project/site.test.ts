@@ -20,6 +20,8 @@ const sections = [...readFileSync(join(root, 'docs/README.md'), 'utf8').matchAll
   ([, title, body]) => ({
     title,
     pages: [...body!.matchAll(/^- \[[^\]]+\]\(([^)]+)\)/gm)].map(([, link]) => link!),
+    // Linked below the list, and so without an entry in the sidebar.
+    beside: [...body!.replace(/^- .*$/gm, '').matchAll(/\]\(([^)]+)\)/g)].map(([, link]) => link!),
   }),
 )
 
@@ -34,7 +36,7 @@ test('the list of pages has the five sections, in their order', () => {
 })
 
 test('the list of pages has every page of docs/, once', () => {
-  const listed = sections.flatMap(({ pages }) => pages)
+  const listed = sections.flatMap(({ pages, beside }) => [...pages, ...beside])
   const pages = filesBelow(join(root, 'docs'), '.md').filter(path => path !== 'README.md')
   expect(pages.filter(path => !listed.includes(path))).toEqual([])
   expect(listed).toEqual([...new Set(listed)])
@@ -61,7 +63,9 @@ describe('the built site', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   test('has every page of the sections, and the API of every entry point', () => {
-    const links = sections.flatMap(({ pages }) => pages).map(path => path.replace(/^\.\.\//, '').replace(/\.md$/, '.html'))
+    const links = sections
+      .flatMap(({ pages, beside }) => [...pages, ...beside])
+      .map(path => path.replace(/^\.\.\//, '').replace(/\.md$/, '.html'))
     expect(links.filter(link => !built.includes(link))).toEqual([])
     const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { exports: Record<string, unknown> }
     const entries = Object.keys(exports).filter(name => !name.includes('*') && name !== './package.json')

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Event } from '../../src/kernel/event.ts'
+import type { Event, EventType } from '../../src/kernel/event.ts'
 import { ChangeListener, ChangeListeners } from '../../src/replica/change-listeners.ts'
 
 function event(resource: string, type: Event['type'] = 'granted'): Event {
@@ -7,7 +7,7 @@ function event(resource: string, type: Event['type'] = 'granted'): Event {
 }
 
 /** Watches of these roots, all waiting, and those that events have woken or that had to look at an event. */
-function waiting(roots: readonly string[]) {
+function waiting(roots: readonly string[], types?: readonly EventType[]) {
   const listeners = new ChangeListeners()
   const [woken, looked]: [string[], string[]] = [[], []]
   for (const root of roots) {
@@ -15,7 +15,7 @@ function waiting(roots: readonly string[]) {
       looked.push(root)
       return true
     }
-    const listener = new ChangeListener(root, filter, undefined, () => listeners.delete(listener))
+    const listener = new ChangeListener(root, filter, types && new Set(types), () => listeners.delete(listener))
     listeners.add(listener)
     void listener.next().then(() => woken.push(`${root} after ${listener.seen}`))
   }
@@ -36,6 +36,20 @@ test('the events of a record are compared with no watch of another name', () => 
     7,
   )
   expect(looked).toEqual([])
+})
+
+test('a watch of some types looks at no event of another type, and is woken by those that concern the log as a whole', async () => {
+  const { listeners, woken, looked } = waiting(['', 'jobs'], ['lapsed'])
+  listeners.offer([event('jobs/a', 'granted'), event('jobs/a', 'released')], 7)
+  await Promise.resolve()
+  expect([looked, woken]).toEqual([[], []])
+  listeners.offer([event('jobs/a', 'lapsed')], 8)
+  await Promise.resolve()
+  expect(woken).toEqual([' after 8', 'jobs after 8'])
+  const all = waiting(['jobs'], ['lapsed'])
+  all.listeners.offer([event('', 'generation')], 9)
+  await Promise.resolve()
+  expect(all.woken).toEqual(['jobs after 9'])
 })
 
 test('all watches are woken by an event that concerns the log as a whole', async () => {

@@ -2,6 +2,8 @@
 import { expect, test } from 'vitest'
 import { open } from '../../src/connect/connect.ts'
 import type { Verb } from '../../src/kernel/command.ts'
+import type { Lessor } from '../../src/lessor.ts'
+import { Audit } from '../../src/server/audit.ts'
 import { auditTo } from '../../src/server/log.ts'
 import { type World, world } from '../support/http-world.ts'
 import { Raw } from '../support/resp-place.ts'
@@ -149,4 +151,20 @@ test('a `by` that is too long is truncated, but not inside a character', async (
   expect(broken.status).toBe(200)
   const { status } = await here.ask('POST', '/v1/break', { resource: 'jobs/a', by: 'x'.repeat(513) }, bearer(long))
   expect(status, 'as before').toBe(400)
+})
+
+test('the owner of each lease is read once, even by an administrator that renews more leases than one key may have by default', async () => {
+  let reads = 0
+  const lessor = {
+    read: async () => {
+      reads++
+      return { revision: 1, value: { key: 1, holder: 'worker' } }
+    },
+  } as unknown as Lessor
+  const audit = new Audit(lessor, () => {}, new Map())
+  const all = Array.from({ length: 300_000 }, (_, i) => i + 1)
+  for (let round = 0; round < 2; round++)
+    for (let from = 0; from < all.length; from += 1_000)
+      await audit.foreignLeases({ kind: 'renew', leases: all.slice(from, from + 1_000) }, 1, true)
+  expect(reads).toBe(all.length)
 })

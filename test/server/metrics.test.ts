@@ -10,7 +10,7 @@ import type { CreateKey } from '../../src/kernel/command.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
 import { RULES } from '../../src/kernel/state.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
-import { RequestTimes } from '../../src/server/request-times.ts'
+import { RequestTimes, TimedCompletion } from '../../src/server/request-times.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { type World, world } from '../support/http-world.ts'
 import { failingWith } from '../support/submitting.ts'
@@ -54,7 +54,7 @@ test('the time of a request goes into the bucket of its operation and outcome', 
     [1, new TypeError('a mistake of ours')],
   ]
   for (const [ms, outcome] of endings) {
-    const timed = times.untilCompleted('acquire', completion)
+    const timed = new TimedCompletion(times, 'acquire', completion)
     await clock.advance(ms)
     if (outcome instanceof Error) timed.fail(outcome)
     else timed.settle(outcome)

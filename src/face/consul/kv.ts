@@ -5,6 +5,11 @@
  * An acquire has two steps: the resource is granted, then the value is written with the lease that holds it. A release has them in reverse: the value is
  * written, then the resource given back. Whatever ends between them, a crash, the session or the patience of the client, leaves the key either held
  * by its session or free, and the same request again completes what is missing. Each write compares the revision that it read: a late one changes nothing.
+ *
+ * The two steps of an acquire are two records. A transaction compares entries and not grants, so in one record the value would be written even if the grant is
+ * refused. And the value names the lease, whose id is known after the grant only: without it, the second acquisition by a session would look like its first, and
+ * `LockIndex`, by which clients fence, would not rise. An entry that the acquire brings with it could be compared and named instead. But then every key that is
+ * held has a second entry, which counts against limits, needs a right of its own, and must be hidden from lists and watches.
  */
 import type { Acquire, Comparison, EntryChange } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'

@@ -136,7 +136,11 @@ export function waitersAround({ claims }: State, name: string, covers: boolean):
 }
 
 /** The same as lists, each in the order of its waiters. */
-export function* linesAround({ claims }: Pick<State, 'claims'>, name: string, covers: boolean): Generator<readonly LeaseState[], void, void> {
+export function* linesAround(
+  { claims }: Pick<State, 'claims'>,
+  name: string,
+  covers: boolean,
+): Generator<readonly LeaseState[], void, void> {
   if (claims === undefined || claims.coverings === 0) return
   for (const { covering } of claims.above(name)) yield covering
   const below = covers ? claims.at(name)?.waiting : undefined

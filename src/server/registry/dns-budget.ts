@@ -5,12 +5,13 @@
  */
 import { isIPv4 } from 'node:net'
 import type { Clock } from '../../clock.ts'
+import { RecentMap } from '../../recent-map.ts'
 import { wordsOf } from './ipv6.ts'
 
 /** Bytes a second beyond those of the queries, and the most that can be saved up. About 500 replies. */
 export const BUDGET = 131_072
-/** Networks that are remembered. The one that was silent for longest is forgotten first. */
-const MAX_NETWORKS = 4_096
+/** This many networks, at least, are remembered. Those that were silent for longest are forgotten first. */
+const KEPT_NETWORKS = 2_048
 
 interface NetworkBudget {
   bytes: number
@@ -19,7 +20,7 @@ interface NetworkBudget {
 
 export class DnsBudget {
   readonly #clock: Clock
-  readonly #left = new Map<string, NetworkBudget>()
+  readonly #left = new RecentMap<string, NetworkBudget>(KEPT_NETWORKS)
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -44,8 +45,6 @@ export class DnsBudget {
     const left = this.#left.get(network) ?? { bytes: BUDGET, updatedAt: now }
     left.bytes = Math.min(BUDGET, left.bytes + ((now - left.updatedAt) / 1_000) * BUDGET)
     left.updatedAt = now
-    this.#left.delete(network)
-    if (this.#left.size >= MAX_NETWORKS) this.#left.delete(this.#left.keys().next().value!)
     this.#left.set(network, left)
     return left
   }

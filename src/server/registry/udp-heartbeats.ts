@@ -19,6 +19,7 @@ import { once } from 'node:events'
 import { isIPv6 } from 'node:net'
 import type { Clock } from '../../clock.ts'
 import { propose } from '../../lessor/propose.ts'
+import { RecentMap } from '../../recent-map.ts'
 import {
   type DeclaredStatus,
   type InstanceState,
@@ -90,13 +91,14 @@ const BEAT_KEY = /^services\/[^/]+\/[^/]+\/beat$/
 const MAX_DATAGRAM = 512
 /** Heartbeats in flight. More datagrams are dropped. */
 const MAX_WAITING = 10_000
-const MAX_SEQUENCES = 1_000_000
+/** Numbers of this many leases, at least, are remembered. */
+const KEPT_SEQUENCES = 500_000
 
 export class UdpHeartbeats implements AsyncDisposable {
   readonly #options: UdpHeartbeatsOptions
   readonly #socket: Socket
   /** By key and lease: the numbers of one key must not affect those of another. */
-  readonly #sequences = new Map<string, SequenceState>()
+  readonly #sequences = new RecentMap<string, SequenceState>(KEPT_SEQUENCES)
   #waiting: ReceivedBeat[] = []
   /** Taken from `#waiting`, and not renewed yet. */
   #inFlight = 0
@@ -142,8 +144,6 @@ export class UdpHeartbeats implements AsyncDisposable {
     const sequence = this.#sequences.get(id) ?? { seq: 0, accepted: 0, unstored: 0, doubtful: 0 }
     if (caller === undefined || seq <= sequence.seq) return undefined
     sequence.seq = seq
-    if (this.#sequences.size >= MAX_SEQUENCES) this.#sequences.delete(this.#sequences.keys().next().value!)
-    this.#sequences.delete(id)
     this.#sequences.set(id, sequence)
     return caller
   }

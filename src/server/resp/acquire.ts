@@ -11,7 +11,7 @@ import { ACQUIRE_FIELDS } from '../../wire/acquire-fields.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import type { Caller } from '../access-control.ts'
 import { checkedTtlRange, ownLease, withFittingTtl } from '../adjusted-acquire.ts'
-import { duration, invalid, readOptions, text } from './command.ts'
+import { duration, invalid, notUtf8, readOptions } from './command.ts'
 import { fieldOptions, type Given } from './field-options.ts'
 import { type AcquireOutcome, writeGrant, writeGrantOfAny, writeValue } from './replies.ts'
 import type { RespSession } from './session.ts'
@@ -41,7 +41,11 @@ export function acquire(session: RespSession): void {
   while (at < args.count && !args.is(at, 'TTL')) at++
   if (at === args.count) throw invalid(`${args.is(1, 'TTL') ? 'a resource' : 'TTL'} is missing, as in LEASE.ACQUIRE jobs/nightly TTL 30000`)
   let names: string[] = []
-  for (let i = 1; i < at; i++) names.push(text(session, i, 'a resource'))
+  for (let i = 1; i < at; i++) {
+    const name = args.text(i)
+    if (name === undefined) throw notUtf8('a resource')
+    names.push(name)
+  }
   if (names.length > 1) names = [...new Set(names)]
   const ttl = duration(session, at + 1, 'TTL')
   if (at + 2 === args.count) {
@@ -134,8 +138,7 @@ function follow(session: RespSession, { caller, signal }: Place, queued: Queued)
     ({ tokens, resources, ttl, revision }) =>
       session.push(to => {
         to.push(3)
-        to.raw('$13\r\nlease.granted\r\n')
-        to.integer(lease)
+        to.integer(lease, '$13\r\nlease.granted\r\n:')
         const all = Object.fromEntries(resources.map((name, i) => [name, tokens[i]!]))
         writeValue(to, { lease, token: tokens[0] ?? 0, ttl, revision, tokens: all, waited: 1 })
       }),
@@ -143,8 +146,7 @@ function follow(session: RespSession, { caller, signal }: Place, queued: Queued)
       if (session.queue !== signal) return // the connection was reset, and no client waits for it any more
       session.push(to => {
         to.push(3)
-        to.raw('$15\r\nlease.withdrawn\r\n')
-        to.integer(lease)
+        to.integer(lease, '$15\r\nlease.withdrawn\r\n:')
         const { code = 'UNKNOWN', reason, message, facts } = error
         writeValue(to, { lease, ...facts, code, reason, message })
       })

@@ -31,8 +31,12 @@ export function invalid(message: string): LeaseError {
 export function text({ args }: RespSession, i: number, what: string): string {
   if (i >= args.count) throw invalid(`${what} is missing`)
   const found = args.text(i)
-  if (found === undefined) throw invalid(`${what} is not UTF-8`)
+  if (found === undefined) throw notUtf8(what)
   return found
+}
+
+export function notUtf8(what: string): LeaseError {
+  return invalid(`${what} is not UTF-8`)
 }
 
 export function whole({ args }: RespSession, i: number, what: string): number {

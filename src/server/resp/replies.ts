@@ -47,14 +47,10 @@ export function writeGrant(to: RespWriter, outcome: AcquireOutcome, isOfAny = fa
   const reused = 'reused' in outcome && outcome.reused
   const { tokens, resources } = outcome
   to.map(4 + (named ? 1 : 0) + (waited || reused ? 1 : 0))
-  to.raw('$5\r\nlease\r\n')
-  to.integer(outcome.lease)
-  to.raw('$5\r\ntoken\r\n')
-  to.integer(tokens[0] ?? 0)
-  to.raw('$3\r\nttl\r\n')
-  to.integer(outcome.ttl)
-  to.raw('$8\r\nrevision\r\n')
-  to.integer(outcome.revision)
+  to.integer(outcome.lease, '$5\r\nlease\r\n:')
+  to.integer(tokens[0] ?? 0, '$5\r\ntoken\r\n:')
+  to.integer(outcome.ttl, '$3\r\nttl\r\n:')
+  to.integer(outcome.revision, '$8\r\nrevision\r\n:')
   if (named) {
     to.raw('$6\r\ntokens\r\n')
     to.map(tokens.length)
@@ -64,25 +60,19 @@ export function writeGrant(to: RespWriter, outcome: AcquireOutcome, isOfAny = fa
     }
   }
   if (reused) {
-    to.raw('$6\r\nreused\r\n')
-    to.integer(1)
+    to.integer(1, '$6\r\nreused\r\n:')
   }
   // The client must renew once before it trusts the grant: it does not know when it was granted.
   if (!waited) return
-  to.raw('$6\r\nwaited\r\n')
-  to.integer(1)
+  to.integer(1, '$6\r\nwaited\r\n:')
 }
 
 function writeQueued(to: RespWriter, { lease, position, ttl, revision }: Queued): void {
   to.map(4)
-  to.raw('$5\r\nlease\r\n')
-  to.integer(lease)
-  to.raw('$8\r\nposition\r\n')
-  to.integer(position)
-  to.raw('$3\r\nttl\r\n')
-  to.integer(ttl)
-  to.raw('$8\r\nrevision\r\n')
-  to.integer(revision)
+  to.integer(lease, '$5\r\nlease\r\n:')
+  to.integer(position, '$8\r\nposition\r\n:')
+  to.integer(ttl, '$3\r\nttl\r\n:')
+  to.integer(revision, '$8\r\nrevision\r\n:')
 }
 
 export function writeRenewed(to: RespWriter, outcome: Outcome): void {

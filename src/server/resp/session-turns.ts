@@ -7,7 +7,8 @@ import { type CallerTurns, type Party, partyOf } from '../caller-turns.ts'
 export class SessionTurns {
   readonly #turns: CallerTurns
   readonly #address: string | undefined
-  #party: Party
+  /** Whose turns they are. Only this class changes it. */
+  party: Party
   /** The next command waits for its turn. */
   isAwaited = false
 
@@ -15,16 +16,15 @@ export class SessionTurns {
   constructor(turns: CallerTurns, peer: string, caller: Caller) {
     this.#turns = turns
     this.#address = peer === 'local' ? undefined : peer.slice(0, peer.lastIndexOf(':'))
-    this.#party = partyOf(caller, this.#address)
+    this.party = partyOf(caller, this.#address)
   }
 
   set caller(caller: Caller) {
-    this.#party = partyOf(caller, this.#address)
+    this.party = partyOf(caller, this.#address)
   }
 
-  /** Returns whether the command in `args` may be executed now. If not, it is put back, and `resume` is called in its turn. */
-  mayExecute(args: CommandParser, resume: () => void): boolean {
-    if (args.inline || this.#turns.mayHandle(this.#party)) return true
+  /** The command in `args` must wait: it is put back, and `resume` is called in its turn. */
+  wait(args: CommandParser, resume: () => void): void {
     const urgent = isRenewal(args)
     args.putBack()
     this.isAwaited = true
@@ -32,18 +32,17 @@ export class SessionTurns {
       this.isAwaited = false
       resume()
     }
-    this.#turns.wait(this.#party, resumeInTurn, urgent)
-    return false
+    this.#turns.wait(this.party, resumeInTurn, urgent)
   }
 
   /** Resolves in a later turn of the connection's caller: what takes long is done in slices. */
   later(): Promise<void> | undefined {
-    return this.#turns.next(this.#party)
+    return this.#turns.next(this.party)
   }
 
   /** Undefined if the connection may go on now. Otherwise resolves in its turn. */
   next(): Promise<void> | undefined {
-    return this.#turns.turn(this.#party)
+    return this.#turns.turn(this.party)
   }
 }
 

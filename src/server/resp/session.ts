@@ -154,13 +154,17 @@ export class RespSession implements ByteLinkEnd {
 
   #run(): void {
     let more = true
-    if (this.host.context.guarded.access.admits(this.caller) !== (this.#bounds === this.#fullBounds)) this.#updateBounds()
+    const { access, turns } = this.host.context.guarded
+    if (access.admits(this.caller) !== (this.#bounds === this.#fullBounds)) this.#updateBounds()
     try {
       while (!this.#blocked && !this.turns.isAwaited && !this.#closing && this.#hasRoom()) {
         more = this.args.next()
         if (!more) break
-        if (this.turns.mayExecute(this.args, this.#resume)) this.#execute()
-        else this.#pause()
+        if (this.args.inline || turns.mayHandle(this.turns.party)) this.#execute()
+        else {
+          this.turns.wait(this.args, () => this.resume())
+          this.#pause()
+        }
       }
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error
@@ -210,8 +214,6 @@ export class RespSession implements ByteLinkEnd {
     this.#paused = true
     this.#link.pause()
   }
-
-  readonly #resume = () => this.resume()
 
   /** Continues to read after a pause, if there is room now. */
   resume(): void {

@@ -2,7 +2,7 @@
  * Appends records to the log while other processes append theirs.
  *
  * **Several proposers.** A process that loses the race for an index has to use a later one. With a round trip for each lost race, the
- * processes nearest to etcd's leader always win and the others never do (measured; docs/decisions.md). So one transaction tries several
+ * processes nearest to etcd's leader always win and the others never do (measured; docs/decisions/stores.md). So one transaction tries several
  * indexes in turn: if the first is taken, a transaction nested in its other branch tries the next one. At the end it reads what follows, so
  * the answer shows what was missed and where the record is. Recent losses determine how many indexes are tried; alone, it is one.
  *

@@ -38,10 +38,12 @@ export class FileStore implements Store {
   /** Of an owner. */
   readonly witness: WitnessKeeper | undefined
   /** Of a store that others share. */
+  readonly waker: Waker | undefined
   readonly #waker: FileWaker | undefined
   readonly #witness = new KeptWitness()
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #waiting = new Set<WaitingRead>()
+  /** Undefined before it is open, and when it is being closed. */
   #log: FileLog | undefined
   #changes: LogChanges | undefined
   #opening: Promise<Opened> | undefined
@@ -53,7 +55,7 @@ export class FileStore implements Store {
   constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
     this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
     if (own) this.witness = this.#witness
-    else this.#waker = new FileWaker({ path: this.#options.path, clock })
+    else this.waker = this.#waker = new FileWaker({ path: this.#options.path, clock })
     this.profile = {
       store: 'file',
       durable: true,
@@ -66,10 +68,6 @@ export class FileStore implements Store {
         'Ages are known until the machine reboots.',
       ],
     }
-  }
-
-  get waker(): Waker | undefined {
-    return this.#waker
   }
 
   open(): Promise<Opened> {
@@ -105,7 +103,7 @@ export class FileStore implements Store {
   }
 
   async append(record: Uint8Array, after: Position): Promise<Appended> {
-    const log = this.#opened()
+    const log = this.#log ?? this.#notOpen()
     this.#calls++
     try {
       const appended = await log.append(record, after)
@@ -121,7 +119,7 @@ export class FileStore implements Store {
   }
 
   async #wait(after: Position, wait: AbortSignal): Promise<Read> {
-    this.#opened()
+    if (this.#log === undefined) this.#notOpen()
     wait.throwIfAborted()
     return new Promise<Read>((resolve, reject) => {
       const end = () => {
@@ -180,22 +178,25 @@ export class FileStore implements Store {
   }
 
   [Symbol.asyncDispose](): Promise<void> {
-    this.#closing ??= this.#close()
+    this.#closing ??= this.#close(this.#log)
     return this.#closing
   }
 
-  async #close(): Promise<void> {
+  async #close(opened: FileLog | undefined): Promise<void> {
+    this.#log = undefined
     await this.#opening?.catch(() => {})
+    const log = opened ?? this.#log // it may have been opened meanwhile
+    this.#log = undefined
     this.#changes?.close()
     this.#waker?.close()
     this.#endWaiting(storeClosed())
     if (this.#calls > 0) await new Promise<void>(resolve => (this.#onAnswered = resolve))
-    await this.#log?.close()
+    await log?.close()
     this.#witness.close()
   }
 
   async #call<T>(call: (log: FileLog) => Promise<T>): Promise<T> {
-    const log = this.#opened()
+    const log = this.#log ?? this.#notOpen()
     this.#calls++
     try {
       return await call(log)
@@ -204,9 +205,7 @@ export class FileStore implements Store {
     }
   }
 
-  #opened(): FileLog {
-    if (this.#closing) throw storeClosed()
-    if (this.#log === undefined) throw storeNotOpened()
-    return this.#log
+  #notOpen(): never {
+    throw this.#closing === undefined ? storeNotOpened() : storeClosed()
   }
 }

@@ -66,7 +66,7 @@ export class DiskFolder implements LogFolder {
 
   async open(name: string): Promise<LogFile | undefined> {
     try {
-      return new DiskFile(await openPrivatelyOnPool(join(this.#path, name), O_RDWR | O_DSYNC))
+      return new DiskFile(await openPrivatelyOnPool(join(this.#path, name), O_RDWR | O_DSYNC), O_DSYNC === 0)
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
       throw error
@@ -91,12 +91,15 @@ export class DiskFolder implements LogFolder {
 
 class DiskFile implements LogFile {
   readonly #file: number
+  /** A write is durable only after a sync. */
+  readonly #syncs: boolean
   /** Calls under way. The number of a closed file may be that of another one at once, so it is closed after them. */
   #calls = 0
   #closing: (() => void) | undefined
 
-  constructor(file: number) {
+  constructor(file: number, syncs: boolean) {
     this.#file = file
+    this.#syncs = syncs
   }
 
   size(): Promise<number> {
@@ -106,17 +109,25 @@ class DiskFile implements LogFile {
   async read(into: Uint8Array, at: number): Promise<number> {
     this.#calls++
     try {
-      return await readAll(this.#file, into, at)
+      let done = 0
+      while (done < into.length) {
+        const { bytesRead } = await calls.read(this.#file, into, done, into.length - done, at + done)
+        if (bytesRead === 0) break
+        done += bytesRead
+      }
+      return done
     } finally {
       if (--this.#calls === 0) this.#closing?.()
     }
   }
 
+  /** A short write is continued: the error of a full disk comes with the next part. */
   async write(bytes: Uint8Array, at: number): Promise<void> {
     this.#calls++
     try {
-      await writeAll(this.#file, bytes, at)
-      if (O_DSYNC === 0) await calls.fdatasync(this.#file)
+      for (let done = 0; done < bytes.length; )
+        done += (await calls.write(this.#file, bytes, done, bytes.length - done, at + done)).bytesWritten
+      if (this.#syncs) await calls.fdatasync(this.#file)
     } finally {
       if (--this.#calls === 0) this.#closing?.()
     }
@@ -129,23 +140,25 @@ class DiskFile implements LogFile {
 }
 
 class NewDiskFile implements NewLogFile {
-  readonly #file: number
+  readonly #number: number
+  readonly #file: DiskFile
   readonly #path: string
   readonly #folder: string
   #closed = false
 
-  constructor(file: number, path: string, folder: string) {
-    this.#file = file
+  constructor(number: number, path: string, folder: string) {
+    this.#number = number
+    this.#file = new DiskFile(number, false)
     this.#path = path
     this.#folder = folder
   }
 
   write(bytes: Uint8Array, at: number): Promise<void> {
-    return writeAll(this.#file, bytes, at)
+    return this.#file.write(bytes, at)
   }
 
   async keep(name: string): Promise<void> {
-    await calls.fsync(this.#file)
+    await calls.fsync(this.#number)
     await this.#close()
     await calls.rename(this.#path, join(this.#folder, name))
     await syncFolder(this.#folder)
@@ -159,23 +172,8 @@ class NewDiskFile implements NewLogFile {
   async #close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await calls.close(this.#file)
+    await this.#file.close()
   }
-}
-
-async function readAll(file: number, into: Uint8Array, at: number): Promise<number> {
-  let done = 0
-  while (done < into.length) {
-    const { bytesRead } = await calls.read(file, into, done, into.length - done, at + done)
-    if (bytesRead === 0) break
-    done += bytesRead
-  }
-  return done
-}
-
-/** A short write is continued: the error of a full disk comes with the next part. */
-async function writeAll(file: number, bytes: Uint8Array, at: number): Promise<void> {
-  for (let done = 0; done < bytes.length; ) done += (await calls.write(file, bytes, done, bytes.length - done, at + done)).bytesWritten
 }
 
 /** Makes names in the folder durable. Windows cannot, and needs no such call. */

@@ -96,7 +96,7 @@ export class FileLog {
       this.#floor = (await this.#snapshots.positions())[1]?.index ?? 0
       const at = snapshot?.position.index ?? 0
       if (at < this.#segments.floor.index) throw damaged(path, `record ${at + 1} is missing`)
-      return { head: this.#segments.head, ...(snapshot && { snapshot }) }
+      return { head: this.#segments.end.position, ...(snapshot && { snapshot }) }
     } catch (error) {
       const described = untouched(fileError(error, path)) // before the locks are released: it may name who holds them
       await this.#closeFiles()
@@ -110,7 +110,7 @@ export class FileLog {
     await this.#removeTemporary() // first: they may have the names that are used next
     await this.#segments.load(log, acknowledgedIn(this.#path), this.#users!.hadUsers())
     this.#headFile = new HeadFile(`${this.#path}-head`)
-    await this.#publish(this.#segments.head)
+    await this.#publish(this.#segments.end.position)
   }
 
   /** Removes what killed processes were writing. A file is named after the row of its process; 0 is that of a process that opens the log, with the lock. */
@@ -138,10 +138,12 @@ export class FileLog {
 
   async #append(bytes: Uint8Array, after: Position): Promise<Appended> {
     const segments = this.#segments
-    if (segments.isBroken) await segments.catchUp(segments.head.index)
-    const rejected = await this.#locate(after)
-    if (rejected) return rejected
-    const { head } = segments
+    if (segments.isBroken) await segments.catchUp(segments.end.position.index)
+    const head = segments.end.position
+    if (after.index !== head.index || after.nonce !== head.nonce || !this.#database.isLockKept || this.#database.replaced()) {
+      const rejected = await this.#locate(after, head)
+      if (rejected) return rejected
+    }
     const gap = head.index - after.index
     const missed = gap === 0 ? NOTHING : await segments.read(after, head.index)
     const position = await segments.append(bytes, this.#clock.bits())
@@ -195,7 +197,7 @@ export class FileLog {
 
   /** With the lock of a shared log. */
   async #catchUp(): Promise<void> {
-    const { head } = this.#segments
+    const head = this.#segments.end.position
     const published = this.#headFile!.read() ?? head
     const isOther = published.index < head.index || (published.index === head.index && published.nonce !== head.nonce)
     try {
@@ -213,7 +215,7 @@ export class FileLog {
 
   /** Of an owner. */
   readonly #published = (): void => {
-    const { head } = this.#segments
+    const head = this.#segments.end.position
     if (head.index === this.#publishing?.index) {
       this.#publishing = undefined
       return this.#onPublished?.()
@@ -232,7 +234,7 @@ export class FileLog {
 
   /** Returns how far this store may read. */
   #end(): Position {
-    const { head } = this.#segments
+    const head = this.#segments.end.position
     // While another process writes it, it may not match its checksum. What is known here is durable.
     return this.#own === undefined ? (this.#headFile!.read() ?? head) : head
   }
@@ -330,7 +332,7 @@ export class FileLog {
   }
 
   /** Undefined if the log contains the position and this store may still use it. */
-  async #locate({ index, nonce }: Position, head = this.#segments.head): Promise<Rejected | undefined> {
+  async #locate({ index, nonce }: Position, head: Position): Promise<Rejected | undefined> {
     if (this.#database.replaced()) return { kind: 'diverged', reason: `${this.#path} was removed or replaced while it was in use` }
     if (!this.#database.isLockKept) {
       const { epoch, owner } = await this.#database.read(() => this.#database.state())

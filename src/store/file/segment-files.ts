@@ -7,7 +7,8 @@ const SUFFIX = '.log'
 export class SegmentFiles {
   readonly #folder: LogFolder
   readonly #path: string
-  readonly #open = new Map<number, LogFile>()
+  /** Only this class changes it. */
+  readonly opened = new Map<number, LogFile>()
 
   constructor(folder: LogFolder, path: string) {
     this.#folder = folder
@@ -29,23 +30,18 @@ export class SegmentFiles {
   }
 
   async sizeOf(segment: number): Promise<number> {
-    return (await this.#file(segment)).size()
+    return (await this.open(segment)).size()
   }
 
   /** Returns fewer bytes than asked for only at the end of the segment. */
   async read(segment: number, offset: number, length: number): Promise<Buffer> {
     const buffer = Buffer.allocUnsafe(length)
-    let file = await this.#file(segment)
-    while (this.#open.get(segment) !== file) file = await this.#file(segment) // it was closed meanwhile
+    let file = await this.open(segment)
+    while (this.opened.get(segment) !== file) file = await this.open(segment) // it was closed meanwhile
     const read = await file.read(buffer, offset).catch(error => {
       throw fileError(error, this.#path)
     })
     return buffer.subarray(0, read)
-  }
-
-  async write(segment: number, offset: number, bytes: Uint8Array): Promise<void> {
-    const file = this.#open.get(segment) ?? (await this.#file(segment))
-    await file.write(bytes, offset)
   }
 
   async remove(segment: number): Promise<void> {
@@ -55,7 +51,7 @@ export class SegmentFiles {
 
   /** The space of a removed file is free once no process has it open. */
   async closeBefore(segment: number): Promise<void> {
-    for (const each of [...this.#open.keys()]) if (each < segment) await this.close(each)
+    for (const each of [...this.opened.keys()]) if (each < segment) await this.close(each)
   }
 
   async closeAll(): Promise<void> {
@@ -63,30 +59,31 @@ export class SegmentFiles {
   }
 
   async close(segment: number): Promise<void> {
-    const file = this.#open.get(segment)
-    this.#open.delete(segment)
+    const file = this.opened.get(segment)
+    this.opened.delete(segment)
     await file?.close().catch(() => {})
   }
 
-  async #file(segment: number): Promise<LogFile> {
+  /** Of an existing segment. */
+  async open(segment: number): Promise<LogFile> {
     const file = await this.#fileIfThere(segment)
     if (file === undefined) throw damaged(this.#path, `the segment of ${segment} is missing`)
     return file
   }
 
   async #fileIfThere(segment: number): Promise<LogFile | undefined> {
-    const known = this.#open.get(segment)
+    const known = this.opened.get(segment)
     if (known !== undefined) return known
     const file = await this.#folder.open(segmentName(segment)).catch(error => {
       throw fileError(error, this.#path)
     })
     if (file === undefined) return undefined
-    const first = this.#open.get(segment)
+    const first = this.opened.get(segment)
     if (first !== undefined) {
       await file.close() // two calls opened it at once
       return first
     }
-    this.#open.set(segment, file)
+    this.opened.set(segment, file)
     return file
   }
 }

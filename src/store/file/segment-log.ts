@@ -61,12 +61,15 @@ export class SegmentLog {
   readonly #path: string
   readonly #files: SegmentFiles
   readonly #maker: SegmentMaker
+  /** Of this process, whose frames name it. */
+  #boot = ''
   /** The id of the log, which all segments have. */
   #log = 0n
   /** The first place of each segment, in order. */
   #segments: LogPlace[] = []
   readonly #places: LogPlace[] = []
-  #end!: LogPlace
+  /** The place behind the last record. Only this class changes it. */
+  end!: LogPlace
   /** The length of the last segment. */
   #length = 0
   /** A write failed: what is behind the end is not known until `catchUp`. Only this class changes it. */
@@ -80,11 +83,6 @@ export class SegmentLog {
     this.#maker = new SegmentMaker(options)
   }
 
-  /** The last record. */
-  get head(): Position {
-    return this.#end.position
-  }
-
   /** The last record that was trimmed. */
   get floor(): Position {
     return this.#segments[0]!.position
@@ -96,6 +94,7 @@ export class SegmentLog {
    */
   async load(log: bigint, published: number, hadSegments: boolean): Promise<void> {
     this.#log = log
+    this.#boot = this.#clock.boot()
     this.#segments = []
     this.#places.length = 0
     await this.#files.closeAll()
@@ -105,8 +104,8 @@ export class SegmentLog {
       if (hadSegments) throw damaged(this.#path, 'its segments are missing')
       await this.#addSegment({ position: { index: 0, nonce: 0n }, segment: 1, offset: SEGMENT_HEADER }, 0)
     }
-    this.#end = this.#segments.at(-1)!
-    await this.#enterSegment(this.#end)
+    this.end = this.#segments.at(-1)!
+    await this.#enterSegment(this.end)
     await this.catchUp(published)
   }
 
@@ -114,34 +113,35 @@ export class SegmentLog {
   async catchUp(published: number): Promise<void> {
     if (this.isBroken) await this.#reopen()
     for (;;) {
-      const { frames, place, reason } = await this.#find(this.#end, Number.POSITIVE_INFINITY)
+      const { frames, place, reason } = await this.#find(this.end, Number.POSITIVE_INFINITY)
       await this.#writeAgain(frames, published)
-      if (this.#end.offset === SEGMENT_HEADER || place.segment !== this.#end.segment) await this.#enterSegment(place)
-      this.#end = place
+      if (this.end.offset === SEGMENT_HEADER || place.segment !== this.end.segment) await this.#enterSegment(place)
+      this.end = place
       if (reason === 'limit') continue
       if (reason === 'torn') await this.#clearTorn(published)
-      if (this.#end.position.index < published)
-        throw damaged(this.#path, `it ends at ${this.#end.position.index}, although ${published} was acknowledged`)
+      if (this.end.position.index < published)
+        throw damaged(this.#path, `it ends at ${this.end.position.index}, although ${published} was acknowledged`)
       return
     }
   }
 
   /** Appends one record. With the lock. It is durable when this returns. */
   async append(bytes: Uint8Array, nonce: bigint): Promise<Position> {
-    const { index, nonce: before } = this.#end.position
+    const { index, nonce: before } = this.end.position
     const position = { index: index + 1, nonce }
-    const frame = encodeFrame(position, before, stamp(this.#clock), bytes)
+    const frame = encodeFrame(position, before, { boot: this.#boot, at: this.#clock.now() }, bytes)
     // Zeros must follow a frame, so that its end is known.
-    if (this.#end.offset + frame.length + ALIGNMENT > this.#length) await this.#roll(frame.length)
-    const { segment, offset } = this.#end
+    if (this.end.offset + frame.length + ALIGNMENT > this.#length) await this.#roll(frame.length)
+    const { segment, offset } = this.end
     try {
-      await this.#files.write(segment, offset, frame)
+      const file = this.#files.opened.get(segment) ?? (await this.#files.open(segment))
+      await file.write(frame, offset)
     } catch (error) {
       this.isBroken = true
       throw fileError(error, this.#path, 'perhaps')
     }
-    this.#end = { position, segment, offset: offset + frame.length }
-    if (this.#end.offset > this.#length / 2) this.#maker.prepare(this.#length)
+    this.end = { position, segment, offset: offset + frame.length }
+    if (this.end.offset > this.#length / 2) this.#maker.prepare(this.#length)
     return position
   }
 
@@ -218,7 +218,7 @@ export class SegmentLog {
 
   /** Begins the next segment. */
   async #roll(needed: number): Promise<void> {
-    await this.#addSegment({ position: this.#end.position, segment: this.#end.position.index + 1, offset: SEGMENT_HEADER }, needed)
+    await this.#addSegment({ position: this.end.position, segment: this.end.position.index + 1, offset: SEGMENT_HEADER }, needed)
   }
 
   /** Goes on in a segment that another process has made. It may have died before the name was durable. */
@@ -241,7 +241,7 @@ export class SegmentLog {
     }
     await this.#files.close(start.segment) // a larger one may take the place of one without a record
     this.#segments = [...this.#segments.filter(({ segment }) => segment !== start.segment), start]
-    this.#end = start
+    this.end = start
     this.#length = size
   }
 
@@ -296,7 +296,7 @@ export class SegmentLog {
 
   /** The place behind the record at `index`. Undefined: it is trimmed. */
   async #placeOf(index: number): Promise<LogPlace | undefined> {
-    if (index === this.#end.position.index) return this.#end
+    if (index === this.end.position.index) return this.end
     const known = [...this.#segments, ...this.#places].filter(({ position }) => position.index <= index)
     const nearest = known.reduce<LogPlace | undefined>(
       (best, each) => (best === undefined || each.position.index >= best.position.index ? each : best),
@@ -321,7 +321,7 @@ export class SegmentLog {
 
   /** Frames behind the published position may be in the memory of the system only. */
   async #writeAgain(frames: readonly Frame[], published: number): Promise<void> {
-    let place = this.#end
+    let place = this.end
     for (const frame of frames) {
       const start = this.#segments.find(({ position }) => position.index === frame.position.index - 1)
       if (start !== undefined && start.segment !== place.segment) place = start
@@ -335,7 +335,7 @@ export class SegmentLog {
 
   async #rewrite({ segment, offset }: LogPlace, bytes: Buffer): Promise<void> {
     try {
-      await this.#files.write(segment, offset, bytes)
+      await (await this.#files.open(segment)).write(bytes, offset)
     } catch (error) {
       this.isBroken = true
       throw fileError(error, this.#path)
@@ -344,20 +344,20 @@ export class SegmentLog {
 
   /** Clears what a torn write left at the end. */
   async #clearTorn(published: number): Promise<void> {
-    const { segment, offset, position } = this.#end
+    const { segment, offset, position } = this.end
     const read = await this.#files.read(segment, offset, Math.max(0, this.#length - offset))
     if (position.index < published || hasFrameBehind(read, 0))
       throw damaged(this.#path, `record ${position.index + 1} does not match its checksum`)
     let length = read.length
     while (length > 0 && read[length - 1] === 0) length--
-    await this.#rewrite(this.#end, Buffer.alloc(length))
+    await this.#rewrite(this.end, Buffer.alloc(length))
   }
 
   /** Nothing is known of the last segment after a failed write: it is opened and read again. */
   async #reopen(): Promise<void> {
     await this.#files.closeAll()
     await this.#list()
-    await this.#enterSegment(this.#end)
+    await this.#enterSegment(this.end)
     this.isBroken = false
   }
 }

@@ -31,6 +31,7 @@ const MINUS = 0x2d
 const QUOTE = 0x22
 const APOSTROPHE = 0x27
 const BACKSLASH = 0x5c
+const MAX_DIGITS = 16
 /** Bytes in a line with a number, and in a command on one line. */
 const MAX_NUMBER_LINE = 32
 const MAX_INLINE = 64 << 10
@@ -197,21 +198,19 @@ export class CommandParser {
 
   /** A line such as `*3` or `$11`; undefined while it is incomplete. */
   #number(sign: number): number | undefined {
+    const buffer = this.#buffer
     const start = this.#at
-    const limit = Math.min(this.#end, start + MAX_NUMBER_LINE)
-    let end = start
-    while (end < limit && this.#buffer[end] !== CR) end++
-    if (end + 1 >= this.#end && end - start < MAX_NUMBER_LINE) {
-      if (this.#end > start && this.#buffer[start] !== sign) throw new ProtocolError(`expected '${String.fromCharCode(sign)}'`)
-      return undefined
-    }
-    if (end === start + MAX_NUMBER_LINE || this.#buffer[start] !== sign || this.#buffer[end + 1] !== LF)
-      throw new ProtocolError(`expected '${String.fromCharCode(sign)}' and a number`)
-    const negative = this.#buffer[start + 1] === MINUS
-    const value = digits(this.#buffer, negative ? start + 2 : start + 1, end)
-    if (value === undefined) throw new ProtocolError(`expected '${String.fromCharCode(sign)}' and a number`)
-    this.#at = end + 2
-    return negative ? -value : value
+    if (start < this.#end && buffer[start] !== sign) throw notNumber(sign)
+    const isNegative = start + 1 < this.#end && buffer[start + 1] === MINUS
+    const first = isNegative ? start + 2 : start + 1
+    const last = Math.min(this.#end, first + MAX_DIGITS)
+    let at = first
+    let value = 0
+    for (; at < last && buffer[at]! >= ZERO && buffer[at]! <= NINE; at++) value = value * 10 + (buffer[at]! - ZERO)
+    if (at >= this.#end || (buffer[at] === CR && at + 1 === this.#end)) return undefined
+    if (at === first || buffer[at] !== CR || buffer[at + 1] !== LF || value > Number.MAX_SAFE_INTEGER) throw notNumber(sign)
+    this.#at = at + 2
+    return isNegative ? -value : value
   }
 
   /** A command typed as words on one line. Returns whether the line was complete. */
@@ -322,6 +321,10 @@ export class CommandParser {
   }
 }
 
+function notNumber(sign: number): ProtocolError {
+  return new ProtocolError(`expected '${String.fromCharCode(sign)}' and a number`)
+}
+
 function isBlank(byte: number): boolean {
   return byte === SPACE || byte === TAB || byte === CR || byte === LF
 }
@@ -349,7 +352,7 @@ function unbalanced(): ProtocolError {
 }
 
 function digits(buffer: Buffer, start: number, end: number): number | undefined {
-  if (end <= start || end - start > 16) return undefined
+  if (end <= start || end - start > MAX_DIGITS) return undefined
   let value = 0
   for (let i = start; i < end; i++) {
     const byte = buffer[i]!

@@ -2,11 +2,8 @@
 
 const CR = 0x0d
 const LF = 0x0a
-const STAR = 0x2a
-const DOLLAR = 0x24
 const ZERO = 0x30
 const MINUS = 0x2d
-const COLON = 0x3a
 const HALF = 1e8
 
 /** Collects replies. `taken` hands them over and starts again. */
@@ -35,10 +32,11 @@ export class RespWriter {
     this.length += length
   }
 
-  /** A line with a number. `sign` says of what: an integer, or the length of what follows. */
-  integer(value: number, sign = COLON): void {
-    if (this.length + 24 > this.#bytes.length) this.#grow(24)
-    this.#bytes[this.length++] = sign
+  /** A line with a number. `before` is ASCII: the sign that says of what it is, an integer or the length of what follows, and what stands before that. */
+  integer(value: number, before = ':'): void {
+    const room = before.length + 24
+    if (this.length + room > this.#bytes.length) this.#grow(room)
+    for (let i = 0; i < before.length; i++) this.#bytes[this.length++] = before.charCodeAt(i)
     if (value < 0) this.#bytes[this.length++] = MINUS
     const size = Math.abs(value)
     // Ids and tokens have fifteen digits. Their halves are small integers, which divide several times faster.
@@ -78,7 +76,7 @@ export class RespWriter {
     if (length < 256) {
       // Most texts are short ASCII: their byte length is known before they are written.
       const mark = this.length
-      this.integer(length, DOLLAR)
+      this.integer(length, '$')
       const start = this.length
       let i = 0
       for (; i < length; i++) {
@@ -92,7 +90,7 @@ export class RespWriter {
       }
       this.length = mark
     }
-    this.integer(Buffer.byteLength(text), DOLLAR)
+    this.integer(Buffer.byteLength(text), '$')
     this.length += this.#bytes.write(text, this.length, 'utf8')
     this.#lineEnd()
   }
@@ -106,7 +104,7 @@ export class RespWriter {
 
   bulk(bytes: Uint8Array): void {
     if (this.length + bytes.length + 32 > this.#bytes.length) this.#grow(bytes.length + 32)
-    this.integer(bytes.length, DOLLAR)
+    this.integer(bytes.length, '$')
     this.#bytes.set(bytes, this.length)
     this.length += bytes.length
     this.#lineEnd()
@@ -118,17 +116,17 @@ export class RespWriter {
   }
 
   array(count: number): void {
-    this.integer(count, STAR)
+    this.integer(count, '*')
   }
 
   /** `count` pairs follow. */
   map(count: number): void {
-    if (this.protocol === 3) this.integer(count, 0x25)
-    else this.integer(2 * count, STAR)
+    if (this.protocol === 3) this.integer(count, '%')
+    else this.integer(2 * count, '*')
   }
 
   push(count: number): void {
-    this.integer(count, this.protocol === 3 ? 0x3e : STAR)
+    this.integer(count, this.protocol === 3 ? '>' : '*')
   }
 
   null(): void {

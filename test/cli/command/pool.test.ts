@@ -130,12 +130,16 @@ test('a lease is extended while no client waits, and refused with the waiter whe
   await first.printed(/up/)
   const longer = await here.answer(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
   expect([longer.code, longer.stderr]).toEqual([0, expect.stringMatching(/may be kept 2h longer/)])
-  const second = here.start(['pool', 'take', 'gpus', '--holder', 'ben', '--', 'true'])
+  const second = here.start(['pool', 'take', 'gpus', '--holder', 'ben', '--account', 'vision', '--', 'true'])
   await eventually('it waits', async () => (await here.json('pool', 'queue', 'gpus')).length > 0)
   const refused = await here.answer(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
-  expect([refused.code, refused.stderr]).toEqual([75, expect.stringMatching(/ben/)])
+  expect([refused.code, refused.stderr]).toEqual([75, expect.stringMatching(/vision waits for members of gpus that lease \d+ holds/)])
   second.process.kill('SIGTERM')
   await second.finished
+  const reserved = await here.answer(['pool', 'reserve', 'gpus', '--from', '3h', '--for', '1h', '--account', 'speech'])
+  expect([reserved.code, reserved.stderr]).toEqual([0, expect.stringContaining('reserved 1 member')])
+  const later = await here.answer(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
+  expect([later.code, later.stderr]).toEqual([75, expect.stringMatching(/speech has reserved members of gpus for that time/)])
 })
 
 test('members and places of another user can be neither returned nor extended, and the answer says that they are not yours', async () => {
@@ -150,12 +154,12 @@ test('members and places of another user can be neither returned nor extended, a
   using pool = await servePool(here, url, admin)
   const { as } = pool
   const holder = here.start(
-    ['pool', 'take', 'gpus', '--for', '1h', '--holder', 'ann', '--', 'sh', '-c', 'echo up; exec sleep 600'],
+    ['pool', 'take', 'gpus', '--for', '1h', '--holder', 'ann', '--account', 'vision', '--', 'sh', '-c', 'echo up; exec sleep 600'],
     as(ann),
   )
   await holder.printed(/up/)
   const queue = async () => (await here.run(['pool', 'queue', 'gpus', '--json'], as(ben))).stdout
-  const waiter = here.start(['pool', 'take', 'gpus', '--holder', 'ann', '--', 'true'], as(ann))
+  const waiter = here.start(['pool', 'take', 'gpus', '--holder', 'ann', '--account', 'vision', '--', 'true'], as(ann))
   await eventually('it waits', async () => (await queue()).includes('lease'))
   const { lease } = JSON.parse((await queue()).split('\n')[0]!) as { lease: number }
   for (const words of [
@@ -165,7 +169,7 @@ test('members and places of another user can be neither returned nor extended, a
   ])
     expect(await here.run(['pool', ...words], as(ben)), words.join(' ')).toMatchObject({
       code: 77,
-      stderr: expect.stringMatching(/belongs to ann, and the key in use may not change it/),
+      stderr: expect.stringMatching(/belongs to vision, and the key in use may not change it/),
     })
   expect((await here.run(['pool', 'return', '1'], as(ben))).stderr).toMatch(/has ended already/)
   expect((await here.run(['pool', 'return', `${lease}`], as(ann))).code).toBe(0)
@@ -176,12 +180,12 @@ test('a reservation is listed, used by a command when its window begins, and can
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1' })
   await offer(here, gpus)
-  const far = await here.answer(['pool', 'reserve', 'gpus', '--from', '20h', '--for', '1h'])
+  const far = await here.answer(['pool', 'reserve', 'gpus', '--from', '20h', '--for', '1h', '--account', 'vision'])
   expect([far.code, far.stderr]).toEqual([0, expect.stringMatching(/reserved 1 member[\s\S]*pool take gpus --reservation/)])
   const id = far.stdout.trim()
   expect(await here.json('pool', 'queue', 'gpus')).toMatchObject([{ lease: Number(id) }])
   const twice = await here.answer(['pool', 'reserve', 'gpus', '--from', '20h', '--for', '1h'])
-  expect([twice.code, twice.stderr]).toEqual([75, expect.stringMatching(/pool queue gpus/)])
+  expect([twice.code, twice.stderr]).toEqual([75, expect.stringMatching(/is reserved at that time by vision:[\s\S]*pool queue gpus/)])
   expect((await here.answer(['pool', 'return', id])).code).toBe(0)
   expect(await here.json('pool', 'queue', 'gpus')).toEqual([])
   const soon = (await here.answer(['pool', 'reserve', 'gpus', '--from', '1s', '--for', '1h'])).stdout.trim()

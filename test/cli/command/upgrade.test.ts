@@ -1,5 +1,5 @@
 /** `leasehold upgrade`, and the rules that a server raises: on a log that begins with rules of version 0, which no build has written. */
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { RULE_CHANGES } from '../../../src/cli/rule-changes.ts'
 import { systemClock } from '../../../src/clock.ts'
 import { countUser, usersOf } from '../../../src/connect/store-users.ts'
@@ -86,4 +86,43 @@ test('a server raises the rules of its own file with a line in its log, and not 
   ])
   expect(await rulesOf(place)).toBe(RULES)
   expect(await serve()).toEqual([])
+})
+
+describe.each(['http', 'leasehold'])('by the address of a server, %s://', scheme => {
+  test('it says who owns the log, changes nothing without --yes, and raises the rules with it', async () => {
+    await using place = await earlier()
+    const server = place.start(['serve', '--port', '0', '--store', place.store, '--hold-rules'])
+    const [, address] = await server.printed(/http:\/\/(127\.0\.0\.1:\d+)/)
+    const url = `${scheme}://${address}`
+    const shown = await place.run(['upgrade', '--store', url])
+    expect(shown).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(
+        new RegExp(`by rules version 0\\. This program, \\d.*, knows version ${RULES}\\.\\nVersion 1 brings: `),
+      ),
+      stderr: expect.stringMatching(/one server owns this log[\s\S]*nothing was changed\. To raise the rules: leasehold upgrade --yes/),
+    })
+    expect(await place.json('upgrade', '--store', url)).toMatchObject([{ rules: 0, known: RULES }])
+    const raised = await place.run(['upgrade', '--yes', '--store', url])
+    expect([raised.code, raised.stderr]).toEqual([0, expect.stringContaining(`the rules of the log are now version ${RULES}`)])
+    expect(await place.json('upgrade', '--store', url)).toMatchObject([{ rules: RULES, changes: [] }])
+    expect((await place.run(['upgrade', '--yes', '--store', url])).stderr).toContain('there is nothing to raise')
+    server.process.kill('SIGTERM')
+    await server.finished
+    expect(await rulesOf(place)).toBe(RULES)
+  })
+
+  test('a key that does not administer the store may not raise the rules', async () => {
+    await using place = await earlier()
+    const create = async (...options: string[]) => (await place.run(['key', 'create', ...options, '--store', place.store])).stdout.trim()
+    await create('--name', 'ops', '--allow', 'admin')
+    const ann = await create('--name', 'ann', '--allow', 'acquire,read:jobs')
+    const server = place.start(['serve', '--port', '0', '--store', place.store, '--hold-rules'])
+    const [, address] = await server.printed(/http:\/\/(127\.0\.0\.1:\d+)/)
+    const refused = await place.run(['upgrade', '--yes', '--store', `${scheme}://${address}`], { env: { LEASEHOLD_API_KEY: ann } })
+    expect(refused.code).toBe(77)
+    server.process.kill('SIGTERM')
+    await server.finished
+    expect(await rulesOf(place)).toBe(0)
+  })
 })

@@ -35,7 +35,7 @@ class Writer {
     this.log = new SegmentLog({ folder: this.disk, clock: this.clock, path: 'log', writer: () => '1', minSize: SIZE, maxSize: SIZE * 4 })
     for (const name of await this.disk.list()) if (name.endsWith('.part')) await this.disk.remove(name)
     await this.log.load(LOG, this.#published.index, false)
-    this.publish(this.log.head)
+    this.publish(this.log.end.position)
   }
 
   publish(position: Position): void {
@@ -88,8 +88,8 @@ class Writer {
 async function readAll(log: SegmentLog): Promise<LogRecord[]> {
   const records: LogRecord[] = []
   let after = START
-  while (after.index < log.head.index) {
-    const more = (await log.read(after, log.head.index))!
+  while (after.index < log.end.position.index) {
+    const more = (await log.read(after, log.end.position.index))!
     records.push(...more)
     after = more.at(-1)!.position
   }
@@ -229,7 +229,7 @@ test('a process goes on in the longer file that another one has put in the place
   const large = await writer.log.append(Buffer.alloc(20_000, 1), 1n)
   // The first process died before it published the position.
   await other.log.catchUp(0)
-  expect(other.log.head).toEqual(large)
+  expect(other.log.end.position).toEqual(large)
   await other.log.append(Buffer.alloc(10, 2), 2n)
   await writer.log.catchUp(1)
   expect((await readAll(writer.log)).map(({ bytes }) => bytes.length)).toEqual([20_000, 10])
@@ -247,7 +247,7 @@ describe('a disk that stands still', () => {
     })
     for (let i = 0; i < 20; i++) await turn()
     expect(settled).toBe(false)
-    expect(writer.log.head.index).toBe(3)
+    expect(writer.log.end.position.index).toBe(3)
     expect(await writer.texts()).toEqual(writer.kept)
     resume()
     await appended

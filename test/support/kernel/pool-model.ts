@@ -1,5 +1,5 @@
 /**
- * The disciplines of pools again, the naive way: lists that are searched from the front and worked out anew for each question, written from what docs/pools.md
+ * The disciplines of pools again, the naive way: lists that are searched from the front and worked out anew for each question, written from what docs/pool-queues.md
  * promises. Only the decay of usage is the kernel's own (`usageAt`, which has tests of its own), because it rounds.
  *
  * Left out: hosts that vanish, sharers, waiters for members by name other than recipients of transfers, and whether a reservation is accepted; the kernel

@@ -3,9 +3,11 @@ import type { Command } from 'commander'
 import { parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { Command as KernelCommand } from '../../../kernel/command.ts'
+import type { LeaseView } from '../../../lessor.ts'
 import { CommandFailure, EXIT, failureOf, usageError } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { change } from '../operate.ts'
+import { accountsIn, withAccounts } from './account.ts'
 import { userName } from './request.ts'
 
 const WHICH = 'the id of a lease, or POOL/MEMBER; the start of the member is enough'
@@ -19,7 +21,7 @@ export function extend(group: Command): void {
       const by = parseDuration(duration, 'the duration')
       await invoke(self, async invocation => {
         const lease = await leaseOf(invocation, which)
-        const { revision } = await changeOwn(invocation, lease, { kind: 'extend', lease, by }).catch(error => {
+        const { revision } = await changeOwn(invocation, lease, { kind: 'extend', lease, by }).catch(async error => {
           if (error instanceof LeaseError && error.reason === 'no-max-life')
             throw usageError(
               `lease ${lease} was taken without --for: it lasts as long as its command runs, and there is nothing to extend`,
@@ -28,7 +30,13 @@ export function extend(group: Command): void {
           if (!LeaseError.is(error, 'HELD')) throw error
           const next = 'Give the members back when your time is over, or agree with the waiter.'
           throw new CommandFailure(
-            { ...failureOf(error), exit: EXIT.held, means: 'Nothing was changed: the end stays as it was.', next },
+            {
+              ...failureOf(error),
+              message: await withAccounts(invocation, error),
+              exit: EXIT.held,
+              means: 'Nothing was changed: the end stays as it was.',
+              next,
+            },
             { cause: error },
           )
         })
@@ -82,8 +90,16 @@ async function changeOwn(invocation: Invocation, lease: number, command: KernelC
     if (!LeaseError.is(error, 'GONE')) throw error
     const { value } = await invocation.read({ kind: 'lease', lease })
     if (value === undefined || value.status === 'frozen') throw error
-    throw new LeaseError('FORBIDDEN', `lease ${lease} belongs to ${value.holder}, and the key in use may not change it`, { cause: error })
+    const owner = await ownerOf(invocation, value)
+    throw new LeaseError('FORBIDDEN', `lease ${lease} belongs to ${owner}, and the key in use may not change it`, { cause: error })
   }
+}
+
+/** The account that a lease counts for, or its holder where it counts for none. */
+async function ownerOf(invocation: Invocation, { lease, holder, grants: [grant], wants: [want] }: LeaseView): Promise<string> {
+  // A waiter waits for the name of the pool. A member is under it.
+  const pool = want?.resource ?? grant?.resource.slice(0, grant.resource.lastIndexOf('/'))
+  return (pool && (await accountsIn(invocation, pool, lease)).get(lease)) || holder
 }
 
 /** The lease that is meant by its id, or by a member that it holds. */

@@ -7,9 +7,10 @@ import { LeaseError } from '../../../errors.ts'
 import { CommandFailure, failureOf, usageError } from '../../exit.ts'
 import { localTime } from '../../format.ts'
 import { withStoreFlags } from '../../hints.ts'
-import { addGlobalOptions, invoke } from '../../invocation.ts'
+import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
 import { writeStderrLine } from '../../output.ts'
+import { withAccounts } from './account.ts'
 import {
   addRequestOptions,
   onThisHost,
@@ -54,8 +55,8 @@ export function reserve(group: Command): void {
         const labels = { user: userName(), host: options.host ?? hostname() }
         const reserve = (account: string | undefined) =>
           leases.pool(pool).reserve(count, { ...request, account, match, from, for: length, ttl, labels })
-        const { lease } = await withBoundAccount(options, asked.account, reserve).catch(error => {
-          throw refusal(error, pool)
+        const { lease } = await withBoundAccount(options, asked.account, reserve).catch(async error => {
+          throw await refusal(error, pool, read)
         })
         const at = clock.wall() + from
         if (out.json) return out.data({ reserved: lease, pool, from, at, for: length })
@@ -88,8 +89,9 @@ export function parseTime(text: string, now: number): number {
   throw usageError(`--from takes 14:00, 2026-11-20T14:00 or a duration such as 2h, not ${text}`, 'Correct the value.')
 }
 
-function refusal(error: unknown, pool: string): unknown {
+async function refusal(error: unknown, pool: string, read: Invocation['read']): Promise<unknown> {
   if (!LeaseError.is(error, 'HELD')) return poolFailure(error, pool)
   const next = `Choose another time or fewer members. To see the reservations, run: leasehold pool queue ${pool}`
-  return new CommandFailure({ ...failureOf(error), means: 'Nothing was reserved.', next }, { cause: error })
+  const message = await withAccounts({ read }, error)
+  return new CommandFailure({ ...failureOf(error), message, means: 'Nothing was reserved.', next }, { cause: error })
 }

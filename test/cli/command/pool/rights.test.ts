@@ -1,4 +1,4 @@
-/** The keys that docs/pools.md names are enough for what it says of them: one for a host, one for a user. */
+/** The keys that docs/operate/devices.md names are enough for what it says of them: one for a host, one for a user. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { eventually, Place } from '../../../support/cli.ts'
@@ -7,10 +7,10 @@ import { storeToServe } from '../../../support/served-pool.ts'
 
 /** The scopes of a key, as the page writes them. */
 function scopesOnPage(name: string): string[] {
-  const page = readFileSync(new URL('../../../../docs/pools.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../../../../docs/operate/devices.md', import.meta.url), 'utf8')
   const line = page.split('\n').find(line => line.startsWith(`leasehold key create --name ${name} `))
   const scopes = [...(line ?? '').matchAll(/--allow (\S+)/g)].map(([, scope]) => scope!)
-  if (scopes.length === 0) throw new Error(`docs/pools.md creates no key ${name}`)
+  if (scopes.length === 0) throw new Error(`docs/operate/devices.md creates no key ${name}`)
   return scopes.flatMap(scope => ['--allow', scope])
 }
 
