@@ -121,7 +121,13 @@ const COVERED: Readonly<Record<string, (world: World) => Command>> = {
     ...{ wait: true, holding: [world.state.resources.get('alone')!.grants[0]!.lease.id] },
   }),
   'a covering request of another name': () => covering('c', 'elsewhere'),
-  'a plain request below a covering waiter': () => ({ kind: 'acquire', holder: 'c', ttl: 1_000, wants: [{ resource: 'tree/new' }], wait: true }),
+  'a plain request below a covering waiter': () => ({
+    kind: 'acquire',
+    holder: 'c',
+    ttl: 1_000,
+    wants: [{ resource: 'tree/new' }],
+    wait: true,
+  }),
   'a release below a covering waiter': world => ({ kind: 'release', lease: world.state.resources.get('tree/1')!.grants[0]!.lease.id }),
   'a release of a waiter below a covering waiter': world => ({ kind: 'release', lease: world.state.resources.get('tree/0')!.queue[0]!.id }),
   'a release of a covering claim, with a covering waiter behind it': world => ({

@@ -150,7 +150,9 @@ describe('whatever is proposed', { timeout: 900_000 }, () => {
                 ({ lease }) => lease.id === victim || !(thawed.has(lease.id) || endsWithAny(lease, others)),
               )
               const claim = { resource: name, shared, covers: command.covers === true }
-              const around = holdersAround(before, claim).filter(lease => lease.id === victim || !(thawed.has(lease.id) || endsWithAny(lease, others)))
+              const around = holdersAround(before, claim).filter(
+                lease => lease.id === victim || !(thawed.has(lease.id) || endsWithAny(lease, others)),
+              )
               if (around.length > 0) return false
               const used = stays.reduce((sum, grant) => sum + grant.units, 0)
               const stated = [command.covers === true ? 1 : (command.permits ?? 0), ...stays.map(({ lease }) => lease.extras?.permits ?? 0)]

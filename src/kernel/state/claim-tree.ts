@@ -7,12 +7,12 @@
 import type { Grant, LeaseState } from './lease-state.ts'
 import { insertionIndex } from './order.ts'
 
-export class Place {
+export class ClaimNode {
   /** Empty: the root. */
   readonly name: string
-  readonly above: Place | undefined
+  readonly above: ClaimNode | undefined
   /** By name: the order must be the same on every replica. */
-  readonly below: Place[] = []
+  readonly below: ClaimNode[] = []
   /** Grants and waiters, each with each of its names, here and below. */
   size = 0
   /** Grants below, and those of them that are shared. */
@@ -28,14 +28,14 @@ export class Place {
   /** True if it is listed in `State.freed`. */
   freed = false
 
-  constructor(name: string, above: Place | undefined) {
+  constructor(name: string, above: ClaimNode | undefined) {
     this.name = name
     this.above = above
   }
 }
 
 export class ClaimTree {
-  readonly root = new Place('', undefined)
+  readonly root = new ClaimNode('', undefined)
   /** Covering grants and covering waiters, each with each of its names. */
   coverings = 0
 
@@ -49,7 +49,7 @@ export class ClaimTree {
     this.#drop(place)
   }
 
-  #countGrant(place: Place, { shared, lease: { extras } }: Grant, more: number): void {
+  #countGrant(place: ClaimNode, { shared, lease: { extras } }: Grant, more: number): void {
     if (extras?.covers === true) {
       this.coverings += more
       if (shared) place.sharedCovers += more
@@ -94,8 +94,8 @@ export class ClaimTree {
     this.#drop(place)
   }
 
-  at(name: string): Place | undefined {
-    let place: Place | undefined = this.root
+  at(name: string): ClaimNode | undefined {
+    let place: ClaimNode | undefined = this.root
     for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
       place = childOf(place, end === name.length ? name : name.slice(0, end))
       if (place === undefined) return undefined
@@ -104,8 +104,8 @@ export class ClaimTree {
   }
 
   /** The places with the names above this one, first segments first, as far as there are claims at or below them. */
-  *above(name: string): Generator<Place, void, void> {
-    let place: Place | undefined = this.root
+  *above(name: string): Generator<ClaimNode, void, void> {
+    let place: ClaimNode | undefined = this.root
     for (let end = nextEnd(name, 0); end < name.length; end = nextEnd(name, end)) {
       place = childOf(place, name.slice(0, end))
       if (place === undefined) return
@@ -113,18 +113,18 @@ export class ClaimTree {
     }
   }
 
-  #made(name: string): Place {
+  #made(name: string): ClaimNode {
     let place = this.root
     for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
       const segment = end === name.length ? name : name.slice(0, end)
       const at = placeOf(place.below, segment)
-      if (place.below[at]?.name !== segment) place.below.splice(at, 0, new Place(segment, place))
+      if (place.below[at]?.name !== segment) place.below.splice(at, 0, new ClaimNode(segment, place))
       place = place.below[at]!
     }
     return place
   }
 
-  #drop(idle: Place): void {
+  #drop(idle: ClaimNode): void {
     for (let place = idle; place.size === 0 && place.above !== undefined; place = place.above)
       place.above.below.splice(placeOf(place.above.below, place.name), 1)
   }
@@ -137,7 +137,7 @@ function nextEnd(name: string, end: number): number {
   return slash < 0 ? name.length : slash
 }
 
-function placeOf(places: readonly Place[], name: string): number {
+function placeOf(places: readonly ClaimNode[], name: string): number {
   let low = 0
   let high = places.length
   while (low < high) {
@@ -148,7 +148,7 @@ function placeOf(places: readonly Place[], name: string): number {
   return low
 }
 
-function childOf({ below }: Place, name: string): Place | undefined {
+function childOf({ below }: ClaimNode, name: string): ClaimNode | undefined {
   const place = below[placeOf(below, name)]
   return place?.name === name ? place : undefined
 }
