@@ -82,7 +82,7 @@ export class BeliefChecker {
     }
   }
 
-  /** Nobody else relies on a claim above or below that conflicts. */
+  /** No other holder relies on a claim above or below that conflicts. */
   #judgeAround(belief: ObservedBelief): void {
     const claims = ({ grants, covers = false }: ObservedBelief) => grants.map(({ resource, shared }) => ({ resource, shared, covers }))
     for (const other of new Set([...this.#byResource.values()].flatMap(all => [...all]))) {

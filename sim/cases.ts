@@ -189,7 +189,7 @@ async function coveringWaiter(crew: Crew): Promise<void> {
   }
 }
 
-/** What a client keeps is no obstacle for its own covering claim, closes no cycle unseen, and is not passed on to another client with it. */
+/** A claim that a client keeps is no obstacle for its own covering claim, closes no cycle unseen, and is not passed on to another client with it. */
 async function keptClaims(crew: Crew): Promise<void> {
   const { referee } = crew.site
   const [own, other] = [

@@ -21,12 +21,12 @@ export function conflicts(one: Claim, other: Claim): boolean {
   return meets(one, other) && !(one.shared && other.shared)
 }
 
-/** What a lease holds. */
+/** The claims that a lease holds. */
 export function claimsHeld({ grants, extras }: LeaseState): readonly Claim[] {
   return grants.map(({ resource, shared }) => ({ resource: resource.name, shared, covers: extras?.covers === true }))
 }
 
-/** What a waiter wants. */
+/** The claims that a waiter wants. */
 export function claimsWanted({ extras }: LeaseState): readonly Claim[] {
   return (extras?.wants ?? []).map(({ resource, shared }) => ({ resource, shared, covers: extras!.covers }))
 }

@@ -213,11 +213,11 @@ export interface GrantView {
   readonly remaining: number
   /** The units that may be in use at once, as the lease states. Left out: it states none. */
   readonly permits?: number
-  /** It holds all names below this one, too. Left out: this name alone. */
+  /** It stands for all names below this one, too. Left out: for this name alone. */
   readonly covers?: boolean
 }
 
-export interface WaiterView {
+export interface WaiterView extends Pick<GrantView, 'permits' | 'covers'> {
   readonly lease: number
   readonly holder: string
   readonly incarnation: number
@@ -228,10 +228,6 @@ export interface WaiterView {
   readonly priority: number
   /** Wall time in ms, for display only. */
   readonly since: number
-  /** The units that may be in use at once, as the request states. Left out: it states none. */
-  readonly permits?: number
-  /** It waits for all names below this one, too. Left out: for this name alone. */
-  readonly covers?: boolean
 }
 
 export interface ResourceView {

@@ -12,6 +12,7 @@ import { type Activity, markOf } from './activity.ts'
 import { type AgentLeaseKind, type ClaimRecord, claimRecord, isSameConversation } from './claim-record.ts'
 import type { AgentLog } from './log.ts'
 import { type ClaimNames, MAX_NAMES } from './names.ts'
+import { viewsAround } from './neighbours.ts'
 import type { Notices } from './notices.ts'
 import { type ClaimEnd, endOfClaim, resume } from './resume.ts'
 import { type AgentSession, agentResource, defaultName, joinSession, openSession, type SessionRequest, sessionOf } from './session.ts'
@@ -290,6 +291,8 @@ export class ClaimBook {
   #command({ kind, wants, any, purpose, expect, pool = '', match = '', conversation = '', forTurn = false, wait }: ClaimDetails): Acquire {
     const { name, incarnation, ttl, lease } = this.#session
     const held = this.claims.filter(claim => claim.held && isSameConversation(claim, conversation)).map(claim => claim.lease)
+    // A path is a file or a folder. A claim that covers excludes others in both cases.
+    const covers = kind === 'claim' && wants.some(({ resource }) => this.#options.names.isPath(resource))
     const labels: (readonly [string, string])[] = [['kind', kind]]
     if (purpose !== '') labels.push(['purpose', purpose])
     if (expect > 0) labels.push(['expect', `${expect}`])
@@ -299,8 +302,11 @@ export class ClaimBook {
     return {
       ...{ kind: 'acquire', holder: name, incarnation, ttl, wants, parent: lease, labels, maxLife: this.#options.cap },
       ...(any !== undefined && { any }),
-      // The holders see that another agent waits, and a wait that could never end is refused.
-      ...(wait && { wait, recall: true, holding: held.slice(0, MAX_NAMES) }),
+      ...(covers && { covers }),
+      // Its own claims are no obstacle to one of a path above or below them, and a wait that could never end is refused.
+      ...((wait || covers) && { holding: held.slice(0, MAX_NAMES) }),
+      // The holders see that another agent waits.
+      ...(wait && { wait, recall: true }),
     }
   }
 
@@ -370,10 +376,12 @@ export class ClaimBook {
   }
 
   async #waiterFor({ resources }: ClaimRecord): Promise<string | undefined> {
-    for (const resource of resources) {
-      const [waiter] = (await this.#options.log.resource(resource)).queue
-      if (waiter !== undefined) return waiter.holder
-    }
+    const { log, names } = this.#options
+    for (const resource of resources)
+      for (const { queue } of await viewsAround(log, names, resource)) {
+        const waiter = queue.find(({ holder }) => holder !== this.#session.name)
+        if (waiter !== undefined) return waiter.holder
+      }
     return undefined
   }
 

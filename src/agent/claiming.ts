@@ -4,9 +4,10 @@ import type { Mode } from '../holder/acquire-options.ts'
 import type { ClaimView } from './agent-options.ts'
 import { type ClaimBook, wantsOf } from './claim-book.ts'
 import { type ClaimRecord, isSameConversation } from './claim-record.ts'
+import type { ResourceView } from '../lessor.ts'
 import type { AgentLog } from './log.ts'
 import type { ClaimNames } from './names.ts'
-import { blockers } from './neighbours.ts'
+import { blockers, viewsAround } from './neighbours.ts'
 
 /** The options of a claim, besides its names. */
 export interface ClaimTerms {
@@ -75,8 +76,11 @@ export class Claiming {
   /** Another process of this agent may have claimed the same names at the same moment: then this place waits for the agent itself. */
   async #onlyIfNeeded(record: ClaimRecord, missing: readonly string[], mode: Mode, terms: ClaimTerms): Promise<ClaimRecord | undefined> {
     const { name, incarnation } = this.#book.session
-    const views = await Promise.all(record.resources.map(resource => this.#log.resource(resource)))
-    const grants = views.flatMap(view => view.grants)
+    const known = new Set(this.#book.claims.map(({ lease }) => lease))
+    const around = await Promise.all(record.resources.map(resource => viewsAround(this.#log, this.#names, resource)))
+    const views = around.flat()
+    const isNews = (view: ResourceView, lease: number) => record.resources.includes(view.resource) || !known.has(lease)
+    const grants = views.flatMap(view => view.grants.filter(({ lease }) => isNews(view, lease)))
     const above = grants.find(({ holder }) => name.startsWith(`${holder}/`))
     if (above !== undefined) {
       await this.#book.release(record)
@@ -128,8 +132,12 @@ export class Claiming {
       names: resources.map(name => this.#names.shown(name)),
       ...{ resources, mode, purpose, forTurn },
       tokens: this.#shownKeys(tokens),
-      ...(held ? { capSeconds: Math.round(this.#book.capLeft(claim) / 1_000) } : { position, waitsFor: await blockers(this.#log, claim) }),
+      ...(held ? { capSeconds: Math.round(this.#book.capLeft(claim) / 1_000) } : { position, waitsFor: await this.#blockers(claim) }),
     }
+  }
+
+  #blockers(claim: ClaimRecord): ReturnType<typeof blockers> {
+    return blockers(this.#log, this.#names, claim, new Set(this.#book.claims.map(({ lease }) => lease)))
   }
 
   #shown(resources: readonly string[]): string {

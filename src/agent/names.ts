@@ -44,6 +44,14 @@ export class ClaimNames {
     return resource === prefix || resource.startsWith(`${prefix}/`)
   }
 
+  /** The folders that a path is in, up to the whole workspace. */
+  pathsAbove(resource: string): readonly string[] {
+    const last = this.workspace?.prefix ?? 'repo'
+    const above: string[] = []
+    for (let end = resource.lastIndexOf('/'); end >= last.length; end = resource.lastIndexOf('/', end - 1)) above.push(resource.slice(0, end))
+    return above
+  }
+
   /** The resources of a claim, without doubles. Throws `LIMIT` for too many names before it looks at any, `INVALID` for a wrong one. */
   resources(names: unknown): readonly string[] {
     if (!Array.isArray(names) || names.length === 0)

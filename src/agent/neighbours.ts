@@ -1,9 +1,10 @@
 /** An agent sees this of other holders: who has a name, for what purpose, since when, how long idle, and who waits. */
+import { LeaseError } from '../errors.ts'
 import type { ResourceView } from '../lessor.ts'
 import { markOf, readMark } from './activity.ts'
 import { type ClaimRecord, expectOf, labelOf } from './claim-record.ts'
 import type { AgentLog } from './log.ts'
-import { oneLine } from './names.ts'
+import { type ClaimNames, oneLine } from './names.ts'
 
 export interface HolderView {
   readonly holder: string
@@ -88,12 +89,44 @@ export async function look(log: AgentLog, prefix: string): Promise<{ readonly na
   return { names: names.filter(({ holders, waiters }) => holders.length + waiters.length > 0), more }
 }
 
-/** Returns what a queued claim waits for: the names that are not free. */
-export async function blockers(log: AgentLog, record: ClaimRecord): Promise<readonly NameView[]> {
+/** A name, and for a path what is claimed above it with all below, and below it. */
+export async function viewsAround(log: AgentLog, names: ClaimNames, resource: string): Promise<readonly ResourceView[]> {
+  const here = await log.resource(resource)
+  if (!names.isPath(resource)) return [here]
+  const paths = names.pathsAbove(resource)
+  const above = await Promise.all(paths.map(name => log.resource(name).catch(withoutRight)))
+  const { value: below } = await log.resourcesUnder(resource, MAX_LOOK)
+  const covering = paths.map((name, i) => ({
+    ...{ resource: name, capacity: 1, fence: 0 },
+    grants: (here.coveredBy ?? []).filter(grant => grant.resource === name),
+    queue: (above[i]?.queue ?? []).filter(({ covers }) => covers === true),
+  }))
+  return [here, ...covering, ...below.filter(view => view.resource !== resource)]
+}
+
+/** The key of an agent need not allow it to read folders above its own. */
+function withoutRight(error: unknown): undefined {
+  if (!LeaseError.is(error, 'FORBIDDEN')) throw error
+  return undefined
+}
+
+/** Returns what a queued claim waits for: the names that are not free. `own`: leases of the same agent. */
+export async function blockers(
+  log: AgentLog,
+  names: ClaimNames,
+  record: ClaimRecord,
+  own: ReadonlySet<number>,
+): Promise<readonly NameView[]> {
   const describer = new Describer(log)
-  const views = await Promise.all(record.resources.slice(0, MAX_LISTED).map(resource => log.resource(resource)))
-  const blocked = views.filter(
-    ({ grants, queue }) => grants.length > 0 || queue.some(({ lease, position }) => lease !== record.lease && position === 0),
-  )
+  const around = await Promise.all(record.resources.slice(0, MAX_LISTED).map(resource => viewsAround(log, names, resource)))
+  const isOwnName = ({ resource }: ResourceView) => record.resources.includes(resource)
+  const blocked = around
+    .flat()
+    .filter(
+      view =>
+        view.grants.some(({ lease }) => isOwnName(view) || !own.has(lease)) ||
+        view.queue.some(({ lease, position }) => lease !== record.lease && position === 0),
+    )
+    .slice(0, MAX_LISTED)
   return Promise.all(blocked.map(view => describeName(describer, view)))
 }

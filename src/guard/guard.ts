@@ -4,12 +4,11 @@
  *
  * An agent is one host process. Conversations of it that have ids, and its sub-agents, exclude each other; a commit may contain what any of them holds.
  *
- * A path is keyed by its repository (`repo/ORIGIN/PATH`), whatever the working directory is. A claim of a folder covers what is in it. Paths
+ * A path is keyed by its repository (`repo/ORIGIN/PATH`), whatever the working directory is. A claim of a folder covers what is in it, by the rules of the kernel. Paths
  * outside of any repository are not guarded.
  *
  * Not promised: that a write which the host does not announce is seen. A shell command can write anything.
  */
-import { posix } from 'node:path'
 import { type Denial, denialKey } from '../agent/activity.ts'
 import { Agent } from '../agent/agent.ts'
 import { labelOf } from '../agent/claim-record.ts'
@@ -48,8 +47,6 @@ export interface GuardedPath {
 }
 
 const ALLOW: GuardDecision = { allow: true }
-/** Names below one path that are looked at. */
-const MAX_BELOW = 1_000
 const MAX_LISTED = 10
 const REASON_CHARACTERS = 500
 
@@ -130,27 +127,10 @@ async function findAgent(who: HookAgent, event: HookEvent, context: GuardContext
   return value.grants.some(({ status }) => status !== 'frozen') ? openAgent(who, event, context) : undefined
 }
 
-/** A path, the folders above it, and what is held of them. */
-async function viewsOf({ resource, prefix }: GuardedPath, leases: Leases): Promise<readonly ResourceView[]> {
-  const names = [resource]
-  for (let name = resource; name.length > prefix.length; ) {
-    name = posix.dirname(name)
-    if (name.length >= prefix.length) names.push(name)
-  }
-  const views = await Promise.all(names.map(name => leases.read({ kind: 'resource', resource: name }, { consistent: true })))
-  return views.map(({ value }) => value)
-}
-
-/** A name below this path that another agent holds: the path is a folder, which is about to be deleted or moved. */
-async function heldBelow(edit: Edit, { resource: folder }: GuardedPath): Promise<GrantView | undefined> {
-  const { value, more } = await edit.leases.read({ kind: 'resources', prefix: folder, limit: MAX_BELOW }, { consistent: true })
-  const grants = value.filter(({ resource }) => resource !== folder).flatMap(view => view.grants)
-  const held = await firstOfOthers(edit, grants)
-  if (held === undefined && more)
-    throw new LeaseError('LIMIT', `more than ${MAX_BELOW} names under ${folder} are in use: release yours first`, {
-      facts: { limit: MAX_BELOW },
-    })
-  return held
+/** What is held of a path: it, or a folder above it with all that is in it. */
+async function grantsOf({ resource }: GuardedPath, leases: Leases): Promise<{ readonly view: ResourceView; readonly grants: readonly GrantView[] }> {
+  const { value: view } = await leases.read({ kind: 'resource', resource }, { consistent: true })
+  return { view, grants: [...view.grants, ...(view.coveredBy ?? [])] }
 }
 
 /** The agent itself, or the agent that it works for: what that holds, it lets its sub-agent write. But not what another conversation of it claimed. */
@@ -172,13 +152,12 @@ async function beforeEdit(edit: Edit): Promise<GuardDecision> {
   const wanted: GuardedPath[] = []
   let waits = false
   for (const path of paths) {
-    const views = await viewsOf(path, leases)
-    const grants = views.flatMap(view => view.grants)
-    const blocking = (await firstOfOthers(edit, grants)) ?? (await heldBelow(edit, path))
+    const { view, grants } = await grantsOf(path, leases)
+    const blocking = await firstOfOthers(edit, grants)
     if (blocking !== undefined) return deny(edit, path, blocking.resource)
-    waits ||= views[0]!.queue.some(({ holder }) => holder === agent.name)
+    waits ||= view.queue.some(({ holder }) => holder === agent.name)
     const covered = grants.some(({ shared }) => !shared)
-    if (!covered || views[0]!.grants.some(({ holder }) => holder === agent.name)) wanted.push(path)
+    if (!covered || view.grants.some(({ holder }) => holder === agent.name)) wanted.push(path)
   }
   if (wanted.length === 0) {
     await agent.noteActivity({ underWay: true })
@@ -249,8 +228,7 @@ async function afterEdit(edit: Edit): Promise<GuardDecision> {
   const { agent, paths, leases } = edit
   await agent.noteActivity()
   for (const path of paths) {
-    const [view] = await viewsOf(path, leases)
-    const other = await firstOfOthers(edit, view!.grants)
+    const other = await firstOfOthers(edit, (await grantsOf(path, leases)).grants)
     if (other !== undefined)
       return {
         allow: true,
@@ -286,8 +264,7 @@ async function checkCommit(who: HookAgent, event: HookEvent, context: GuardConte
   const problems: string[] = []
   let own: readonly string[] | undefined
   for (const path of await locateAll(event, context)) {
-    const views = await viewsOf(path, leases)
-    const grants = views.flatMap(view => view.grants)
+    const { grants } = await grantsOf(path, leases)
     if (grants.length > 0) own ??= await namesOf(leases, identityOf(who))
     const other = grants.find(({ holder }) => !own!.some(name => holder === name || holder.startsWith(`${name}/`)))
     const token = event.tokens?.[path.resource]

@@ -6,7 +6,7 @@
  */
 import type { CreateKey, KeyLimits, KeyUse, PolicyRules } from './command.ts'
 import { Answers } from './state/answers.ts'
-import type { ClaimTree, Place } from './state/claim-tree.ts'
+import type { ClaimNode, ClaimTree } from './state/claim-tree.ts'
 import type { Durations } from './state/durations.ts'
 import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
@@ -102,7 +102,7 @@ export interface ApiKey extends Omit<CreateKey, 'kind'> {
 }
 
 /** The resources that the present command has freed, and the places below which waiters may be served. */
-export type Freed = FreedResources<Resource | Place>
+export type Freed = FreedResources<Resource | ClaimNode>
 
 /** Leases of each holder name under each prefix with a quota: by prefix, then by holder name (state/quota-counts.ts). */
 export type QuotaCounts = Map<string, Map<string, number>>

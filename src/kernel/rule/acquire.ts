@@ -19,32 +19,22 @@ import { addChild, extrasOf, familySize, findLease, openLease } from '../state/l
 import { emptyPool } from '../state/pools.ts'
 import { leasesUnder } from '../state/quota-counts.ts'
 import { FROZEN, type Grant, LIVE, type PoolClaim, type PoolState, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
+import type { Applicant, WantedResource } from './applicant.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
-import { coversPool, firstConflict, indexClaims, meet } from './covers.ts'
+import { badCovers, coversPool, firstConflict, indexClaims, meet } from './covers.ts'
 import { findCycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { outsideBounds, withKeyDefaults } from './key-bounds.ts'
 import { beyondLimits, useOfRequest } from './key-limit.ts'
 import { recallAround } from './operate.ts'
-import { leasesOf, limitAmong, limitBeside, ownLimit } from './permits.ts'
+import { badPermits, leasesOf, limitAmong, limitBeside, ownLimit, permitsOf } from './permits.ts'
 import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, TTL_MAX, TTL_MIN, ttlOutside, UNITS_LIMIT } from './policy.ts'
 import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
 import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
 import { mayGoFirst, wouldBeServed } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
-import {
-  type Applicant,
-  BY_FORCE,
-  type ChosenWant,
-  choose,
-  chooseAll,
-  enqueue,
-  FIRST_IN_LINE,
-  grant,
-  positionOf,
-  type WantedResource,
-} from './queue.ts'
+import { BY_FORCE, type ChosenWant, choose, chooseAll, enqueue, FIRST_IN_LINE, grant, positionOf } from './queue.ts'
 import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 import { steal, victimsOf } from './steal.ts'
@@ -106,27 +96,6 @@ function badWants(wants: readonly Want[]): Flaw | undefined {
       if (wants[j]!.resource === want.resource) return { reason: 'named-twice', facts: { field: 'wants', name: want.resource } }
   }
   return undefined
-}
-
-/** Permits count units of the named resources. */
-function badPermits({ permits, wants, any, pool }: Acquire): Flaw | undefined {
-  if (permits === undefined) return undefined
-  const other = pool !== undefined ? 'pool' : any !== undefined ? 'any' : wants.some(({ shared }) => shared === true) ? 'shared' : undefined
-  if (other !== undefined) return { reason: 'not-together', facts: { field: 'permits', other } }
-  return wants.length === 0 ? { reason: 'needs', facts: { field: 'permits', other: 'wants' } } : undefined
-}
-
-function badCovers({ covers, permits, wants, any, pool }: Acquire): Flaw | undefined {
-  if (covers !== true) return undefined
-  const others = { pool, any, permits, units: wants.find(({ units = 1 }) => units > 1) }
-  const other = Object.entries(others).find(([, given]) => given !== undefined)?.[0]
-  if (other !== undefined) return { reason: 'not-together', facts: { field: 'covers', other } }
-  return wants.length === 0 ? { reason: 'needs', facts: { field: 'covers', other: 'wants' } } : undefined
-}
-
-/** The permits that a request states, in force: a covering claim is alone at its own name as well, whatever the capacity. */
-function permitsOf({ permits = 0, covers = false }: Acquire): number {
-  return covers ? 1 : permits
 }
 
 function badAttachments(entries: readonly Attachment[]): Flaw | undefined {

@@ -8,14 +8,16 @@
  *   and are not frozen. What its own covering claim covers, it need not queue for.
  * - **Tokens** grow with each grant in the log: a covering grant has a higher token than every claim that was below it before, and a lower one than every claim that comes after.
  */
+import type { Acquire } from '../command.ts'
 import type { Refused } from '../outcome.ts'
-import { ClaimTree, type Place } from '../state/claim-tree.ts'
+import type { Flaw } from '../reason.ts'
+import { type ClaimNode, ClaimTree } from '../state/claim-tree.ts'
 import { findLease } from '../state/leases.ts'
 import { standsBefore } from '../state/order.ts'
 import { POOL_ROOT } from '../state/pools.ts'
 import { FROZEN, type Freed, type Grant, type LeaseState, type State, WAITING } from '../state.ts'
+import type { Applicant, WantedResource } from './applicant.ts'
 import { rule } from './policy.ts'
-import type { Applicant, WantedResource } from './queue.ts'
 import { refuse } from './refuse.ts'
 
 const NONE: readonly never[] = []
@@ -157,15 +159,15 @@ function blocksBelow(state: State, waiter: LeaseState, name: string): boolean {
 }
 
 /** Returns whether a waiter below this place stands behind a covering waiter at or above it. */
-export function isBarred(state: State, place: Place, waiter: LeaseState): boolean {
-  for (let at: Place | undefined = place; at !== undefined; at = at.above) {
+export function isBarred(state: State, place: ClaimNode, waiter: LeaseState): boolean {
+  for (let at: ClaimNode | undefined = place; at !== undefined; at = at.above) {
     const first = at.covering.find(other => isBlocking(state, other, at!.name))
     if (first !== undefined && standsBefore(first, waiter)) return true
   }
   return false
 }
 
-/** The grants above and below that a request conflicts with, whoever has them: the covering ones above first, then those below by name. */
+/** The grants above and below that a request conflicts with, those of its own client as well: the covering ones above first, then those below by name. */
 export function* conflictsOf(state: State, { resource: name, shared }: WantedResource, covers: boolean): Generator<Grant, void, void> {
   const { claims } = state
   if (claims === undefined) return
@@ -178,7 +180,7 @@ export function* conflictsOf(state: State, { resource: name, shared }: WantedRes
 }
 
 /** In the order of their names, segment by segment. */
-function* grantsBelow(state: State, place: Place): Generator<Grant, void, void> {
+function* grantsBelow(state: State, place: ClaimNode): Generator<Grant, void, void> {
   if (place.exclusiveBelow + place.sharedBelow === 0) return
   for (const next of place.below ?? NONE) {
     yield* state.resources.get(next.name)?.grants ?? NONE
@@ -236,8 +238,17 @@ export function coveredMember(state: State, key: string): Refused | undefined {
   const { claims } = state
   if (claims === undefined || claims.coverings === 0 || !key.startsWith(POOL_ROOT)) return undefined
   const name = key.slice(POOL_ROOT.length)
-  const isCovering = (place: Place | undefined) =>
+  const isCovering = (place: ClaimNode | undefined) =>
     place !== undefined && place.exclusiveCovers + place.sharedCovers + place.covering.length > 0
   const found = [...claims.above(name), claims.at(name)].find(isCovering)
   return found === undefined ? undefined : refuse(state, 'covered-member', { key, resource: found.name })
+}
+
+/** The options that a covering claim cannot have. */
+export function badCovers({ covers, permits, wants, any, pool }: Acquire): Flaw | undefined {
+  if (covers !== true) return undefined
+  const others = { pool, any, permits, units: wants.find(({ units = 1 }) => units > 1) }
+  const other = Object.entries(others).find(([, given]) => given !== undefined)?.[0]
+  if (other !== undefined) return { reason: 'not-together', facts: { field: 'covers', other } }
+  return wants.length === 0 ? { reason: 'needs', facts: { field: 'covers', other: 'wants' } } : undefined
 }

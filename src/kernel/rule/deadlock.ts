@@ -9,10 +9,11 @@
 import { findLease } from '../state/leases.ts'
 import { blocks } from '../state/order.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../state.ts'
+import { type Applicant, applicantOf, type WantedResource } from './applicant.ts'
 import { isOwn, isOwnOf, linesAround, meet, waitersBefore } from './covers.ts'
 import { limitBeside } from './permits.ts'
 import { rule } from './policy.ts'
-import { type Applicant, applicantOf, positionOf, type WantedResource } from './queue.ts'
+import { positionOf } from './queue.ts'
 
 /** The longest chain of waiters that is followed: the depth of the call stack is not the same on every replica. */
 const LONGEST = 256

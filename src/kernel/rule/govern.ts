@@ -5,7 +5,7 @@ import { LOST } from '../event.ts'
 import { badPrefix, normalPrefix, under } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { outside, shown, within } from '../reason.ts'
-import { Place } from '../state/claim-tree.ts'
+import { ClaimNode } from '../state/claim-tree.ts'
 import { touch } from '../state/leases.ts'
 import { beforePolicy } from '../state/quota-counts.ts'
 import { raiseCounters, type State, WAITING } from '../state.ts'
@@ -52,7 +52,7 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
     // A waiter that is passed over from now on makes way in all its queues.
     for (const want of lease.extras!.wants) freed.add(state.resources.get(want.resource)!)
   }
-  for (const line of freed) if (!(line instanceof Place)) pressHolders(state, effects, line)
+  for (const line of freed) if (!(line instanceof ClaimNode)) pressHolders(state, effects, line)
   reviewPools(state, effects, prefix)
   settle(state, effects, freed)
   for (const name of [...state.upkeep.keys()]) if (under(prefix, name)) review(state, effects, name)

@@ -3,6 +3,8 @@
  * a program is rolled out for example. A grant keeps to the smallest number of all leases on the resource, so that no holder shares it with more than it
  * has agreed to. A lease that states none agrees to the capacity, and a capacity that a policy or a member of a pool states bounds everyone.
  */
+import type { Acquire } from '../command.ts'
+import type { Flaw } from '../reason.ts'
 import type { Grant, LeaseState, Resource, State } from '../state.ts'
 import { capacityOf, statedCapacity } from './policy.ts'
 
@@ -40,4 +42,17 @@ export function leasesOf(grants: readonly Grant[]): readonly LeaseState[] {
 /** The units of a resource with holders that may be in use at once. */
 export function limitInForce(state: State, resource: Resource): number {
   return Math.min(limitOfHolders(state, resource), statedCapacity(state, resource.name) ?? Number.POSITIVE_INFINITY)
+}
+
+/** Permits count units of the named resources. */
+export function badPermits({ permits, wants, any, pool }: Acquire): Flaw | undefined {
+  if (permits === undefined) return undefined
+  const other = pool !== undefined ? 'pool' : any !== undefined ? 'any' : wants.some(({ shared }) => shared === true) ? 'shared' : undefined
+  if (other !== undefined) return { reason: 'not-together', facts: { field: 'permits', other } }
+  return wants.length === 0 ? { reason: 'needs', facts: { field: 'permits', other: 'wants' } } : undefined
+}
+
+/** The permits that a request states, in force: a covering claim is alone at its own name as well, whatever the capacity. */
+export function permitsOf({ permits = 0, covers = false }: Acquire): number {
+  return covers ? 1 : permits
 }

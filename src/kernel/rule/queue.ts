@@ -1,5 +1,4 @@
 /** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
-import type { Want } from '../command.ts'
 import { under } from '../name.ts'
 import { countWaiter, uncountWaiter } from '../state/key-use.ts'
 import { Grant } from '../state/lease-state.ts'
@@ -8,6 +7,7 @@ import { blocks, insertionIndex } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { addResource, listGrant, resourceOf, useUnits } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
+import type { Applicant, WantedResource } from './applicant.ts'
 import { conflictsOf, isClear, isOwn, wake } from './covers.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, pushEvent, startTimer } from './effects.ts'
@@ -17,8 +17,6 @@ import { rule } from './policy.ts'
 import { beginHolding } from './pool/holders.ts'
 import { updateRoom } from './pool/member.ts'
 import { announceWaiter, joinPool, leavePool, pressPool, waitsForPool } from './pool/waiters.ts'
-
-export type WantedResource = Required<Want>
 
 /** A want that is to be granted, and its resource as it was looked up; undefined: no lease holds it or waits for it. */
 export interface ChosenWant {
@@ -35,25 +33,6 @@ export function positionOf(resource: Resource, lease: LeaseState): number {
   return insertionIndex(resource.queue, lease.extras!.rank, lease.id)
 }
 
-/** A request or a waiter that is considered for a grant. */
-export interface Applicant {
-  /** The number that suffices; 0: all. */
-  readonly any: number
-  readonly rank: number
-  readonly id: number
-  readonly permits?: number
-  readonly covers?: boolean
-  /** The holder's name, and the leases that it keeps. */
-  readonly holder?: string
-  readonly holding?: readonly number[]
-}
-
-/** A waiter that is considered. */
-export function applicantOf({ id, holder, extras }: LeaseState): Applicant {
-  const { any, rank, permits, covers, holding } = extras!
-  return { any, rank, id, permits, covers, holder: holder.name, holding }
-}
-
 /** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
 function mayTake(state: State, resource: Resource | undefined, want: WantedResource, applicant: Applicant): boolean {
   const { rank, id, permits = 0 } = applicant
@@ -68,7 +47,7 @@ function mayTake(state: State, resource: Resource | undefined, want: WantedResou
   return true
 }
 
-/** What its own covering claim covers is free for it: the waiters wait for that claim. */
+/** Returns whether its own covering claim makes a name free for it: the waiters there wait for that claim. */
 function mayOvertake(state: State, want: WantedResource, applicant: Applicant): boolean {
   return state.claims !== undefined && isOwn(state, want, applicant)
 }

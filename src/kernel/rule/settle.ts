@@ -1,18 +1,19 @@
 /** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
 import { Heap } from '../heap.ts'
-import { Place } from '../state/claim-tree.ts'
+import { ClaimNode } from '../state/claim-tree.ts'
 import { touch } from '../state/leases.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
+import { applicantOf, type WantedResource } from './applicant.ts'
 import { attach, entriesFree } from './attach.ts'
 import { isBarred, meet } from './covers.ts'
 import { type Effects, emit } from './effects.ts'
 import { limitOfHolders } from './permits.ts'
 import { capacityOf, rule } from './policy.ts'
 import { servePool } from './pool/serve.ts'
-import { applicantOf, type ChosenWant, choose, grant, leaveQueues, type WantedResource } from './queue.ts'
+import { type ChosenWant, choose, grant, leaveQueues } from './queue.ts'
 
 /** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
@@ -87,7 +88,7 @@ export function grantWaiter(
 function behind(state: State, line: Line, at: number, refused: ReadonlySet<LeaseState>): number {
   const queue = queueOf(line)
   // Below a place, waiters for different names do not block each other.
-  const passes = line instanceof Place || rule(state, line.name, 'queue') === 'fit'
+  const passes = line instanceof ClaimNode || rule(state, line.name, 'queue') === 'fit'
   let next = at
   for (; next < queue.length && refused.has(queue[next]!); next++) if (!passes && blocks(queue[next]!, line)) return queue.length
   return next
@@ -112,7 +113,7 @@ function mayTryAround(state: State, { extras }: LeaseState, wants: readonly Want
 
 /** No waiter can get any of it: its queue need not be walked. */
 function isSpent(state: State, line: Line): boolean {
-  if (line instanceof Place) return line.exclusiveCovers > 0
+  if (line instanceof ClaimNode) return line.exclusiveCovers > 0
   const { name, sharers, used, permits } = line
   return sharers === 0 && used >= (permits === undefined ? capacityOf(state, name) : limitOfHolders(state, line))
 }
@@ -125,17 +126,17 @@ function begin(state: State, turns: Turns, line: Line): void {
 }
 
 function queueOf(line: Line): readonly LeaseState[] {
-  return line instanceof Place ? line.waiting : line.queue
+  return line instanceof ClaimNode ? line.waiting : line.queue
 }
 
 function drop(state: State, line: Line): void {
-  if (!(line instanceof Place)) dropIfIdle(state, line)
+  if (!(line instanceof ClaimNode)) dropIfIdle(state, line)
 }
 
 /** The resource counts as freed until its queue has been walked, so that no second walk begins. */
 function goOn(state: State, turns: Turns, walk: QueueWalk, first: LeaseState | undefined): void {
   const { line } = walk
-  const next = first !== undefined && line instanceof Place && isBarred(state, line, first) ? undefined : first
+  const next = first !== undefined && line instanceof ClaimNode && isBarred(state, line, first) ? undefined : first
   line.freed = next !== undefined
   if (next === undefined) return drop(state, line)
   walk.next = next
@@ -147,7 +148,7 @@ function goOn(state: State, turns: Turns, walk: QueueWalk, first: LeaseState | u
 type Turns = Heap<QueueWalk>
 
 /** The queue of a resource, or the waiters below a place where a covering claim was. */
-type Line = Resource | Place
+type Line = Resource | ClaimNode
 
 /** A queue has been walked this far. */
 interface QueueWalk {

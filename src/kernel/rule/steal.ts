@@ -3,12 +3,12 @@
 import type { Refused } from '../outcome.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { FROZEN, type Freed, type Grant, type LeaseState, type State } from '../state.ts'
+import type { Applicant, WantedResource } from './applicant.ts'
 import { beyond, mayRelease, namesHeld } from './authority.ts'
 import { conflictsOf, isOwnOf } from './covers.ts'
 import type { Effects } from './effects.ts'
 import { end } from './end.ts'
 import { leasesOf, limitAmong } from './permits.ts'
-import type { Applicant, WantedResource } from './queue.ts'
 import { refuse } from './refuse.ts'
 
 /** With more victims than this, they are not compared with each other: the cost of a steal must not grow with their square. */

@@ -25,6 +25,7 @@ import {
   TERM,
   WAITING,
 } from '../state.ts'
+import type { WantedResource } from './applicant.ts'
 import { entriesFree } from './attach.ts'
 import { allowed, mayHave, mayRelease, mayTouch } from './authority.ts'
 import { firstConflict, meet, waitersAround } from './covers.ts'
@@ -33,7 +34,7 @@ import { end } from './end.ts'
 import { isWithinBounds } from './key-bounds.ts'
 import { beyondLimits } from './key-limit.ts'
 import { limitAmong } from './permits.ts'
-import { chooseAll, FIRST_IN_LINE, grant, joinQueues, leaveQueues, pressHolders, type WantedResource } from './queue.ts'
+import { chooseAll, FIRST_IN_LINE, grant, joinQueues, leaveQueues, pressHolders } from './queue.ts'
 import { exhausted, gone, refuse, refuseFlaw } from './refuse.ts'
 import { grantWaiter, settle } from './settle.ts'
 

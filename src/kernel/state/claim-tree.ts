@@ -11,12 +11,12 @@ import { SortedList } from './sorted-list.ts'
 /** Most places have no waiters: one list for all of them. */
 const NOBODY: readonly LeaseState[] = []
 
-export class Place {
+export class ClaimNode {
   /** Empty: the root. */
   readonly name: string
-  readonly above: Place | undefined
+  readonly above: ClaimNode | undefined
   /** By name: the order must be the same on every replica. Undefined: there are none. */
-  below: SortedList<Place> | undefined
+  below: SortedList<ClaimNode> | undefined
   /** Grants and waiters, each with each of its names, here and below. */
   size = 0
   /** Grants below, and those of them that are shared. */
@@ -32,14 +32,14 @@ export class Place {
   /** True if it is listed in `State.freed`. */
   freed = false
 
-  constructor(name: string, above: Place | undefined) {
+  constructor(name: string, above: ClaimNode | undefined) {
     this.name = name
     this.above = above
   }
 }
 
 export class ClaimTree {
-  readonly root = new Place('', undefined)
+  readonly root = new ClaimNode('', undefined)
   /** Covering grants and covering waiters, each with each of its names. */
   coverings = 0
 
@@ -53,7 +53,7 @@ export class ClaimTree {
     this.#drop(place)
   }
 
-  #countGrant(place: Place, { shared, lease: { extras } }: Grant, more: number): void {
+  #countGrant(place: ClaimNode, { shared, lease: { extras } }: Grant, more: number): void {
     if (extras?.covers === true) {
       this.coverings += more
       if (shared) place.sharedCovers += more
@@ -102,8 +102,8 @@ export class ClaimTree {
     this.#drop(place)
   }
 
-  at(name: string): Place | undefined {
-    let place: Place | undefined = this.root
+  at(name: string): ClaimNode | undefined {
+    let place: ClaimNode | undefined = this.root
     for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
       place = place.below?.get(end === name.length ? name : name.slice(0, end))
       if (place === undefined) return undefined
@@ -112,8 +112,8 @@ export class ClaimTree {
   }
 
   /** The places with the names above this one, first segments first, as far as there are claims at or below them. */
-  *above(name: string): Generator<Place, void, void> {
-    let place: Place | undefined = this.root
+  *above(name: string): Generator<ClaimNode, void, void> {
+    let place: ClaimNode | undefined = this.root
     for (let end = nextEnd(name, 0); end < name.length; end = nextEnd(name, end)) {
       place = place.below?.get(name.slice(0, end))
       if (place === undefined) return
@@ -121,17 +121,17 @@ export class ClaimTree {
     }
   }
 
-  #made(name: string): Place {
+  #made(name: string): ClaimNode {
     let place = this.root
     for (let end = nextEnd(name, 0); end > 0; end = nextEnd(name, end)) {
       const segment = end === name.length ? name : name.slice(0, end)
       place.below ??= new SortedList()
-      place = place.below.get(segment) ?? place.below.add(new Place(segment, place))
+      place = place.below.get(segment) ?? place.below.add(new ClaimNode(segment, place))
     }
     return place
   }
 
-  #drop(idle: Place): void {
+  #drop(idle: ClaimNode): void {
     for (let place = idle; place.size === 0 && place.above !== undefined; place = place.above) place.above.below!.delete(place)
   }
 }

@@ -1,5 +1,5 @@
 /** The order of waiters. Every queue has the same one, so waiting for several resources cannot deadlock by itself. */
-import type { LeaseState, Resource } from '../state.ts'
+import type { LeaseState, Resource } from './lease-state.ts'
 
 function isBefore(waiter: LeaseState, rank: number, id: number): boolean {
   return waiter.extras!.rank < rank || (waiter.extras!.rank === rank && waiter.id < id)

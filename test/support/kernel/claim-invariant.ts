@@ -1,6 +1,6 @@
-/** What must hold of covering claims in every state, and the table of claims worked out again the naive way. */
+/** Checks covering claims in every state, and the table of claims worked out again the naive way. */
 import { claimsHeld, conflicts, hasCovering } from '../../../sim/covers.ts'
-import type { Place } from '../../../src/kernel/state/claim-tree.ts'
+import type { ClaimNode } from '../../../src/kernel/state/claim-tree.ts'
 import { type LeaseState, type State, WAITING } from '../../../src/kernel/state.ts'
 
 export function* claimViolations(state: State): Generator<string> {
@@ -51,7 +51,7 @@ function* table(state: State): Generator<string> {
     if (names.some((one, i) => i > 0 && names[i - 1]! >= one)) yield `${name}: below it is no order`
   }
   let idle = 0
-  const visit = (place: Place) => {
+  const visit = (place: ClaimNode) => {
     if (place.name !== '' && !names.has(place.name)) idle++
     for (const below of place.below ?? []) visit(below)
   }
@@ -59,6 +59,6 @@ function* table(state: State): Generator<string> {
   if (idle > 0) yield `${idle} places without claims are kept`
 }
 
-function contents({ exclusiveBelow, sharedBelow, exclusiveCovers, sharedCovers, covering, waiting, freed }: Place): readonly unknown[] {
+function contents({ exclusiveBelow, sharedBelow, exclusiveCovers, sharedCovers, covering, waiting, freed }: ClaimNode): readonly unknown[] {
   return [exclusiveBelow, sharedBelow, exclusiveCovers, sharedCovers, covering.map(({ id }) => id), waiting.map(({ id }) => id), freed]
 }

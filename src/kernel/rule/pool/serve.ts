@@ -1,9 +1,10 @@
 /** Serving a pool: members that have become free go to its waiters, in the revision in which they became free. */
 import { extrasOf, touch } from '../../state/leases.ts'
 import { type Freed, type LeaseState, LIVE, type PoolState, type State } from '../../state.ts'
+import type { WantedResource } from '../applicant.ts'
 import { attach, entriesFree } from '../attach.ts'
 import { type Effects, restartTerm } from '../effects.ts'
-import { chooseAll, grant, leaveQueues, type WantedResource } from '../queue.ts'
+import { chooseAll, grant, leaveQueues } from '../queue.ts'
 import { markPool } from './member.ts'
 import { WindowsAhead } from './reservation.ts'
 import { beginTurn } from './turn.ts'

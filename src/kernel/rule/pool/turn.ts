@@ -9,10 +9,10 @@
  * A waiter is passed over, and holds up no other, while the present members could never serve it, and until the window of its reservation begins.
  */
 import { type LeaseState, type PoolClaim, type PoolState, type State, WAITING } from '../../state.ts'
+import type { WantedResource } from '../applicant.ts'
 import { entriesFree } from '../attach.ts'
 import type { Effects } from '../effects.ts'
 import { rule } from '../policy.ts'
-import type { WantedResource } from '../queue.ts'
 import { isPossible } from './choice.ts'
 import { askedUnits, inOrder, isPlanned, standingOf } from './order.ts'
 import { offerOnce, planTurn } from './plan.ts'
