@@ -1,6 +1,7 @@
 import { defineConfig } from 'vitest/config'
 import { EVENT_TIMEOUT, QUICK_TIMEOUT, TEST_TIMEOUT } from './test/support/bounds.ts'
 import { BUILT, builtSource } from './test/support/built-source.ts'
+import { setCertificatesAside } from './test/support/certificates.ts'
 import { innerTests, quickTests, replacingTests, sharingTests } from './test/support/quick-tests.ts'
 
 /** The groups of `npm test` and `npm run test:quick` (scripts/test.mjs), each by its own process of Vitest. Without the variable, every test can be named. */
@@ -9,6 +10,7 @@ const everything = 'test/**/*.test.ts'
 const clients = 'test/face/**/*.test.ts'
 /** The source as it was built, for all groups of `npm test`. */
 const plugins = ['inner', 'outer', 'clients'].includes(group ?? '') ? builtSource() : []
+if (group !== 'installation') setCertificatesAside()
 
 const groups: Readonly<Record<string, { readonly include: string[] }>> = {
   inner: { include: innerTests() },

@@ -27,6 +27,9 @@ const INSTALLING = 2
 const TESTING = 3
 const COMPUTING = 5
 
+/** For parts that download nothing: Node reads the file that this variable names at every start (test/support/certificates.ts). */
+const LOCAL = { NODE_EXTRA_CA_CERTS: undefined }
+
 const style = { name: 'style', seconds: HANGING, command: ['npm', 'run', '--silent', 'style'], nice: COMPUTING, count: byExitCode }
 const types = { name: 'types', seconds: HANGING, command: ['npm', 'run', '--silent', 'types'], nice: COMPUTING, count: byExitCode }
 
@@ -48,7 +51,7 @@ function vitest(name, group, options = {}) {
 /** With a large young generation, as `npm run sim`: most objects of a simulated world are short-lived. */
 function simulation(name, ...args) {
   const command = ['node', '--min-semi-space-size=32', '--max-semi-space-size=64', simulator, ...args]
-  return { name, seconds: HANGING, needs: simulator, command, nice: COMPUTING, count: byClosingLine }
+  return { name, seconds: HANGING, needs: simulator, command, env: LOCAL, nice: COMPUTING, count: byClosingLine }
 }
 
 /** Without the check of types: the part `types` checks the same files, and all others. */
@@ -64,6 +67,7 @@ const python = {
   seconds: HANGING,
   needs: '.sim/conformance/run.js',
   command: ['node', 'scripts/python.mjs'],
+  env: LOCAL,
   count: byClosingLine,
 }
 /** Tests that only compute; then the clients in Python, which mostly wait. */

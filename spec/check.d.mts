@@ -15,3 +15,5 @@ export function check(
   model: string,
   search: Search,
 ): Promise<{ readonly wrong: string | undefined; readonly states: number; readonly seconds: number }>
+/** `work` has what spin wrote. */
+export function compiled(work: string, name: string, optimization: string): Promise<{ readonly program?: string; readonly wrong?: string }>

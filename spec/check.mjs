@@ -11,12 +11,16 @@
 // Exit code 0: all as written. 1: a model errs, a variant passes, or a search was not complete. 3: there is no spin here.
 
 import { execFile } from 'node:child_process'
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const folder = fileURLToPath(new URL('.', import.meta.url))
+/** Compiled searches of earlier runs. */
+const KEPT = fileURLToPath(new URL('../node_modules/.cache/leasehold-spec', import.meta.url))
 
 /** Longest time for one search, ms: each takes a few seconds, so a longer one has become another model. */
 const patience = 100_000
@@ -81,21 +85,38 @@ export async function check(model, { kind, flags, states: stated }) {
   try {
     const generated = await run('spin', ['-a', ...flags, join(folder, `${model}.pml`)], work)
     if (generated.code !== 0) return result(`spin: ${generated.output}`)
-    // One process per model, so there is nothing to reduce, and the number of states does not depend on how it is reduced.
-    // Compiling takes longer than finding a planted mistake does, and less time than a full search saves.
-    const compiled = await run(
-      'gcc',
-      [kind === 'holds' ? '-O1' : '-O0', '-w', '-DSAFETY', '-DNOREDUCE', '-DMEMLIM=4000', '-o', 'pan', 'pan.c'],
-      work,
-    )
-    if (compiled.code !== 0) return result(`gcc: ${compiled.output}`)
+    const { wrong, program } = await compiled(work, `${model}${flags.join('')}`, kind === 'holds' ? '-O1' : '-O0')
+    if (wrong !== undefined) return result(wrong)
     // A planted mistake is found within a few states. A full search needs more room, and clearing that takes longer than such a short one.
-    const { code, output } = await run('./pan', kind === 'holds' ? ['-m2000000', '-w22'] : ['-m200000', '-w18'], work)
+    const { code, output } = await run(program, kind === 'holds' ? ['-m2000000', '-w22'] : ['-m200000', '-w18'], work)
     const states = Number(/(\d+) states, stored/.exec(output)?.[1] ?? 0)
     return result(judge({ kind, stated, code, output, states }), states)
   } finally {
     await rm(work, { recursive: true, force: true })
   }
+}
+
+/**
+ * The search that spin wrote into `work`, compiled. The program is kept for the next run, under a hash of all that it was made of: most models are the same then,
+ * and compiling takes longer than finding a planted mistake does.
+ */
+export async function compiled(work, name, optimization) {
+  // One process per model, so there is nothing to reduce, and the number of states does not depend on how it is reduced.
+  const options = [optimization, '-w', '-DSAFETY', '-DNOREDUCE', '-DMEMLIM=4000']
+  const sources = await Promise.all(['c', 'h', 'm', 'b', 't', 'p'].map(part => readFile(join(work, `pan.${part}`))))
+  const hash = createHash('sha256').update(`${options} ${(await run('gcc', ['-v'])).output}`)
+  for (const source of sources) hash.update(source)
+  const program = join(KEPT, `${name}${optimization}-${hash.digest('hex').slice(0, 16)}`)
+  if (existsSync(program)) return { program }
+  const { code, output } = await run('gcc', [...options, '-o', 'pan', 'pan.c'], work)
+  if (code !== 0) return { wrong: `gcc: ${output}` }
+  await mkdir(KEPT, { recursive: true })
+  for (const former of await readdir(KEPT)) if (former.startsWith(`${name}${optimization}-`)) await rm(join(KEPT, former), { force: true })
+  // Another run may look for the program meanwhile: it must find all of it or nothing.
+  const copy = `${program}.${process.pid}`
+  await copyFile(join(work, 'pan'), copy)
+  await rename(copy, program)
+  return { program }
 }
 
 function judge({ kind, stated, code, output, states }) {

@@ -1,5 +1,5 @@
 /** Mistakes planted one by one into a copy of the built code: the rule that each breaks must be noticed. */
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -154,8 +154,10 @@ const MISTAKES: readonly PlantedMistake[] = [
 
 /** A copy of the build, with or without a mistake. */
 async function codeWith(mistake?: PlantedMistake): Promise<AgentCode> {
-  const copy = join(place, `${copies++}`)
-  cpSync(DIST, copy, { recursive: true, filter: from => !/\/(server|dashboard|cli|mcp|wire)$/.test(from) && !from.endsWith('.d.ts') })
+  // Named as the build, so that Node loads it (`BUILT` in test/support/built-source.ts). All but the code of agents is the build itself, which is loaded once.
+  const copy = join(place, `${copies++}`, 'dist')
+  cpSync(join(DIST, 'agent'), join(copy, 'agent'), { recursive: true, filter: from => !from.endsWith('.d.ts') })
+  for (const name of readdirSync(DIST)) if (name !== 'agent') symlinkSync(join(DIST, name), join(copy, name))
   writeFileSync(join(copy, 'package.json'), '{"type":"module"}')
   if (mistake !== undefined) {
     const path = join(copy, 'agent', mistake.file)

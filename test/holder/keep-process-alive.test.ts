@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { place as server } from '../support/resp-place.ts'
 
-const index = fileURLToPath(new URL('../../dist/index.js', import.meta.url))
+const index = fileURLToPath(new URL('../../dist/library/index.js', import.meta.url))
 
 function place() {
   const path = mkdtempSync(join(tmpdir(), 'leasehold-process-'))

@@ -2,8 +2,11 @@
  * The models in spec/ hold in every order of events. Unit tests cannot cover the time rules exhaustively, so a model checker does; each known
  * mistake is planted to show that the search finds it.
  */
-import { expect, test } from 'vitest'
-import { check, models, prepare } from '../../spec/check.mjs'
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { check, compiled, models, prepare } from '../../spec/check.mjs'
 
 const unable = await prepare()
 const ci = process.env.CI === 'true'
@@ -23,3 +26,20 @@ for (const model of await models())
       const { wrong } = await check(model.name, search)
       expect(wrong).toBeUndefined()
     })
+
+test.skipIf(unable)('a search that did not change is not compiled again, and one that changed is', async () => {
+  const work = mkdtempSync(join(tmpdir(), 'leasehold-spec-'))
+  onTestFinished(() => rmSync(work, { recursive: true, force: true }))
+  for (const part of ['h', 'm', 'b', 't', 'p']) writeFileSync(join(work, `pan.${part}`), '')
+  writeFileSync(join(work, 'pan.c'), '#include "pan.m"\nint main() { return 0; }\n')
+  const compile = () => compiled(work, 'test', '-O0')
+  const first = (await compile()).program!
+  rmSync(join(work, 'pan'), { force: true })
+  expect(await compile()).toEqual({ program: first })
+  expect(existsSync(join(work, 'pan'))).toBe(false)
+  writeFileSync(join(work, 'pan.m'), 'int changed;')
+  const second = (await compile()).program!
+  expect(second).not.toBe(first)
+  expect([existsSync(first), existsSync(second)]).toEqual([false, true])
+  rmSync(second)
+})

@@ -10,6 +10,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { downloading } from '../support/certificates.ts'
 import { packageCheckers } from '../support/client-sets.ts'
 import { describeWith, programs } from '../support/engine.ts'
 import { orSkip } from '../support/foreign-clients.ts'
@@ -20,7 +21,7 @@ const root = fileURLToPath(new URL('../..', import.meta.url))
 const run = promisify(execFile)
 const TIMEOUT = 240_000
 /** Without the settings of the npm that runs the tests: they name the folder of the repository. */
-const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(npm_|LEASEHOLD_)/i.test(name)))
+const env = Object.fromEntries(Object.entries(downloading()).filter(([name]) => !/^(npm_|LEASEHOLD_)/i.test(name)))
 /** Of docs/library.md: what a new user types. */
 const FIRST_LEASE = `import { connect } from 'leasehold'
 const leases = await connect('file:leases.db')

@@ -12,6 +12,7 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { EVENT_TIMEOUT } from './bounds.ts'
+import { downloading } from './certificates.ts'
 import { folderLock } from './folder-lock.ts'
 
 const run = promisify(execFile)
@@ -28,7 +29,7 @@ const JAVAC = 'javac'
 /** Runs what `javaClients` compiled. */
 export const JAVA = 'java'
 /** Without the settings of the npm that runs the tests: they name the folder of the repository. */
-const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
+const ENVIRONMENT = Object.fromEntries(Object.entries(downloading()).filter(([name]) => !/^npm_/i.test(name)))
 
 /**
  * The folder of these packages. `install` runs once for each list of packages, whichever test needs it first; others wait for it. One that did not finish is begun

@@ -8,6 +8,7 @@ import { execFile } from 'node:child_process'
 import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
+import { downloading } from './certificates.ts'
 
 const run = promisify(execFile)
 /** Folders and files that the image has of its own. Their paths are moved below the root of the stage, wherever a step names them. */
@@ -52,7 +53,7 @@ export function inImage({ root }: Pick<Image, 'root'>, text: string): string {
 export async function buildImage(context: string, folder: string, node: string): Promise<Image> {
   const path = `${dirname(node)}:${process.env.PATH}`
   const clean = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => !/^(npm_|LEASEHOLD_|NODE_(OPTIONS|ENV|PATH)$)/i.test(name)),
+    Object.entries(downloading()).filter(([name]) => !/^(npm_|LEASEHOLD_|NODE_(OPTIONS|ENV|PATH)$)/i.test(name)),
   )
   const stages = new Map<string, string>()
   let image = { root: '', env: {} as Record<string, string>, user: { uid: 0, gid: 0 } }

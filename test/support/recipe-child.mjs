@@ -1,5 +1,5 @@
 // A process that holds one lease of every recipe, reports that, and waits to be killed. `node test/support/recipe-child.mjs URL`
-import { connect } from '../../dist/index.js'
+import { connect } from '../../dist/library/index.js'
 
 const leases = await connect(process.argv[2], { holder: 'victim' })
 const ttl = 3_000

@@ -23,6 +23,14 @@ test('serve prints the address of its page, answers there, and stops in order at
   expect(await server.finished).toMatchObject({ code: 0, signal: null })
 })
 
+test('a server without TLS does not spend its start on the authorities of the system', async () => {
+  await using here = new Place()
+  const preload = here.file('preload.cjs')
+  writeFileSync(preload, "require('node:tls').createSecureContext = () => { throw new Error('TLS was prepared') }\n")
+  const server = here.start(['serve', '--listen', '127.0.0.1:0'], { env: { NODE_OPTIONS: `--require ${preload}` } })
+  await server.printed(/http:/)
+})
+
 test('commands that open the file connect to the server that owns it, with keys or without, and work as before', async () => {
   await using here = new Place()
   const { server, port } = await started(here)

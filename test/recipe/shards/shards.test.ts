@@ -1,4 +1,4 @@
-import { cpSync, mkdtempSync, rmSync } from 'node:fs'
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -313,8 +313,10 @@ describe('a mistake is noticed', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   test.each(MISTAKES)('$name', async ({ name, file, find, put, seen }) => {
-    const copy = join(folder, name.replaceAll(' ', '-'))
-    cpSync(built, copy, { recursive: true, filter: path => !path.endsWith('.d.ts') })
+    // Named as the build, so that Node loads it (`BUILT` in test/support/built-source.ts).
+    const copy = join(folder, name.replaceAll(' ', '-'), 'dist')
+    cpSync(built, copy, { recursive: true, filter: path => !/\.d\.ts$|\/dist\/(cli|dashboard|library)$/.test(path) })
+    writeFileSync(join(copy, 'package.json'), '{"type":"module"}')
     replaceOnce(join(copy, file), find, put)
     const load = (module: string) => import(pathToFileURL(join(copy, 'testing', module)).href)
     const build = { ...(await load('in-memory.js')), ...(await load('manual-clock.js')) } as Build

@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { arch, platform, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { downloading } from '../certificates.ts'
 
 const run = promisify(execFile)
 
@@ -23,7 +24,7 @@ async function download(what: string, folder: string): Promise<void> {
   const fresh = mkdtempSync(`${folder}-`)
   try {
     const options = ['--prefix', fresh, '--no-save', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error']
-    await run('npm', ['install', ...options, what], { timeout: 110_000 })
+    await run('npm', ['install', ...options, what], { timeout: 110_000, env: downloading() })
     renameSync(fresh, folder) // whole or not at all
   } catch (cause) {
     rmSync(fresh, { recursive: true, force: true })
