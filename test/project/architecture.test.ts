@@ -24,6 +24,9 @@ const rooms: readonly Room[] = [
   { room: 'backoff.ts', may: ['type:clock.ts'] },
   { room: 'web-clock.ts', may: ['type:clock.ts'] },
   { room: 'at-exit.ts', may: [] },
+  // Queues and maps of bounded cost.
+  { room: 'fifo.ts', may: [] },
+  { room: 'recent-map.ts', may: [] },
 
   // Which files are private enough to decide who may do what: the same for stores, fences and secrets.
   { room: 'private-file.ts', may: ['errors.ts', 'type:clock.ts'] },
@@ -60,7 +63,18 @@ const rooms: readonly Room[] = [
   { room: 'lessor/', may: ['type:kernel/', 'kernel/copy.ts', 'kernel/rule/policy.ts', 'type:lessor.ts', 'abort.ts'] },
   {
     room: 'replica/',
-    may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts', 'backoff.ts'],
+    may: [
+      'kernel/',
+      'store.ts',
+      'lessor.ts',
+      'lessor/',
+      'errors.ts',
+      'refused-error.ts',
+      'duration.ts',
+      'clock.ts',
+      'backoff.ts',
+      'fifo.ts',
+    ],
   },
 
   // Terms from past durations: data and pure functions.
@@ -198,6 +212,7 @@ const rooms: readonly Room[] = [
     may: [
       ...['dashboard/', 'registry/', 'face/face.ts', 'devices/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
       ...['learn/expectation.ts', 'errors.ts', 'wording.ts', 'refused-error.ts', 'duration.ts', 'clock.ts', 'backoff.ts'],
+      ...['fifo.ts', 'recent-map.ts'],
     ],
   },
   // MCP: the tools of agents, over stdio and as a route of the server.
@@ -251,7 +266,14 @@ const rooms: readonly Room[] = [
         'duration.ts',
         'clock.ts',
       ],
-      ...['cli/resource-sentences.ts', '../sim/world.ts', '../sim/beliefs.ts', '../sim/believed.ts', '../playground/browser/'],
+      ...[
+        'cli/resource-sentences.ts',
+        '../sim/world.ts',
+        '../sim/beliefs.ts',
+        '../sim/believed.ts',
+        '../sim/covers.ts',
+        '../playground/browser/',
+      ],
     ],
   },
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },

@@ -9,7 +9,7 @@ import { insertionIndex } from './order.ts'
 import { SortedList } from './sorted-list.ts'
 
 /** Most places have no waiters: one list for all of them. */
-const NOBODY: readonly LeaseState[] = []
+const NO_WAITERS: readonly LeaseState[] = []
 
 export class ClaimNode {
   /** Empty: the root. */
@@ -26,9 +26,9 @@ export class ClaimNode {
   exclusiveCovers = 0
   sharedCovers = 0
   /** The covering waiters for this very name, by rank, then by id. */
-  covering = NOBODY
-  /** The waiters for names below, in the same order. A waiter for two of them is listed twice. None at the root, whose name nobody claims. */
-  waiting = NOBODY
+  covering = NO_WAITERS
+  /** The waiters for names below, in the same order. A waiter for two of them is listed twice. None at the root, which has no name. */
+  waiting = NO_WAITERS
   /** True if it is listed in `State.freed`. */
   freed = false
 
@@ -71,7 +71,7 @@ export class ClaimTree {
     const { rank, covers } = lease.extras!
     const place = this.#made(name)
     const insert = (list: readonly LeaseState[]): readonly LeaseState[] => {
-      const longer = list === NOBODY ? [] : (list as LeaseState[])
+      const longer = list === NO_WAITERS ? [] : (list as LeaseState[])
       longer.splice(insertionIndex(longer, rank, lease.id), 0, lease)
       return longer
     }

@@ -1,11 +1,11 @@
 /** Items in the order of their names, in chunks: to add or delete one moves the items of its chunk, and not those of a list of a hundred thousand. */
 const CHUNK = 512
 
-interface Named {
+interface ListItem {
   readonly name: string
 }
 
-export class SortedList<T extends Named> {
+export class SortedList<T extends ListItem> {
   /** Each has at least one item, and at most twice CHUNK. */
   readonly #chunks: T[][] = []
 
@@ -51,7 +51,7 @@ export class SortedList<T extends Named> {
   }
 }
 
-function indexIn(chunk: readonly Named[], name: string): number {
+function indexIn(chunk: readonly ListItem[], name: string): number {
   let [low, high] = [0, chunk.length]
   while (low < high) {
     const middle = (low + high) >>> 1
