@@ -62,6 +62,7 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
       const entries = [{ key: 'pool/g/waiting', value: '{"units":1}' }]
       await stage.ask({ wants: [{ resource: 'x', shared }], covers: true, wait: true, entries, parent: stage.target })
       await stage.ask({ wants: [{ resource: 'x/other' }], wait: true })
+      stage.crew.site.referee.givenUp.add(below)
       await stage.propose({ kind: 'release', lease: below })
     },
   },

@@ -1,4 +1,4 @@
-/** Claims of folders and of what is in them exclude each other, whoever comes first: the kernel decides, for tools and hooks alike. */
+/** Claims of folders and of what is in them exclude each other in both orders: the kernel decides, for tools and hooks alike. */
 import { describe, expect, test } from 'vitest'
 import { decide } from '../../src/guard/guard.ts'
 import { locateBy } from '../../src/guard/locate.ts'
