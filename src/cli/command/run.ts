@@ -144,11 +144,12 @@ function slotRequest(leases: Leases, name: string, options: SlotOptions): LeaseR
   }
 }
 
-/** `x has been held by ann for 12 s (3 waiting)`: with since when the resource is held and how many wait for it, where the error tells. */
-function heldFor({ message, facts: { resource, holder, since, queue } }: LeaseError, now: number): string {
+/** `x has been held by ann through lib for 12 s (3 waiting)`: with the claim that covers it, since when, and how many wait for it, where the error tells. */
+function heldFor({ message, facts: { resource, holder, claim, since, queue } }: LeaseError, now: number): string {
   const waiting = typeof queue === 'number' && queue > 0 ? ` (${queue} waiting)` : ''
   if (typeof since !== 'number' || since <= 0 || typeof resource !== 'string' || typeof holder !== 'string') return message + waiting
-  return `${resource} has been held by ${holder} for ${inWords(Math.max(0, now - since))}${waiting}`
+  const through = claim === undefined ? '' : ` through ${claim}`
+  return `${resource} has been held by ${holder}${through} for ${inWords(Math.max(0, now - since))}${waiting}`
 }
 
 /** Names before `--`, the command after it. Without `--`, the first word is the name. */

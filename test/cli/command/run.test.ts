@@ -61,6 +61,16 @@ describe('run', () => {
     expect(await here.json('ls')).toEqual([])
   })
 
+  test('what is covered names the claim that covers it', async () => {
+    await using here = new Place()
+    const holder = here.start(['run', 'lib', '--covers', '--holder', 'first', '--', 'sh', '-c', 'echo up; exec sleep 600'])
+    await holder.printed(/up/)
+    const refused = await here.run(['run', 'lib/c.ts', '--no-wait', '--', 'true'])
+    expect(refused).toMatchObject({ code: 75, stderr: expect.stringMatching(/lib\/c\.ts has been held by first through lib for/) })
+    holder.process.kill('SIGTERM')
+    await holder.finished
+  })
+
   test('of several names it holds all at once, or none, and the command gets the token of each', async () => {
     await using here = new Place()
     const { stdout } = await here.run(['run', 'x/a', 'x b', '--', 'sh', '-c', 'echo "$LEASEHOLD_RESOURCE $LEASEHOLD_TOKENS"'])
