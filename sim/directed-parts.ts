@@ -55,6 +55,7 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
       // It offers a member, so that it is in force beside all leases of the pool.
       await stage.hold({ wants: [{ resource: 'x' }], covers: true, entries: [{ key: 'pool/g/covering', value: '{"units":1}' }] })
       await stage.ask({ wants: [{ resource: 'x/below' }], wait: true })
+      await stage.ask({ wants: [{ resource: FACE_NAME }], covers: true, wait: true })
     },
     act: async stage => {
       const shared = stage.crew.dice.chance(0.5)

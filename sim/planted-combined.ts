@@ -167,7 +167,7 @@ export const COMBINED_BUGS: readonly Planted[] = [
   {
     name: 'a waiter for a permit is not served although one is free',
     file: 'src/kernel/rule/settle.js',
-    find: 'permits === undefined ? capacityOf(state, name) : limitOfHolders(state, resource)',
+    find: 'permits === undefined ? capacityOf(state, name) : limitOfHolders(state, line)',
     put: 'capacityOf(state, name)',
     expected: ['L1'],
     profiles: ['directed'],

@@ -101,7 +101,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a released resource is not granted to the next waiter',
     file: 'src/kernel/rule/settle.js',
-    find: 'if (resource.queue.length > 0)',
+    find: 'if (queueOf(line).length > 0)',
     put: 'if (false)',
     expected: ['L1'],
   },
@@ -317,7 +317,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a deadlock is not detected',
     file: 'src/kernel/rule/acquire.js',
-    find: 'const path = findCycle(state, wants, rank, holding, permits);',
+    find: 'const path = findCycle(state, wants, applicant);',
     put: 'const path = undefined;',
     expected: ['L1'],
     profiles: ['calm', 'embedded', 'moving'],

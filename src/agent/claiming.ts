@@ -1,10 +1,10 @@
 /** Decides what a claim of names needs: nothing, because all of it is held; the place in a queue that it has; or a new lease. */
 import { LeaseError } from '../errors.ts'
 import type { Mode } from '../holder/acquire-options.ts'
+import type { ResourceView } from '../lessor.ts'
 import type { ClaimView } from './agent-options.ts'
 import { type ClaimBook, wantsOf } from './claim-book.ts'
 import { type ClaimRecord, isSameConversation } from './claim-record.ts'
-import type { ResourceView } from '../lessor.ts'
 import type { AgentLog } from './log.ts'
 import type { ClaimNames } from './names.ts'
 import { blockers, viewsAround } from './neighbours.ts'

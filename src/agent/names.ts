@@ -48,7 +48,8 @@ export class ClaimNames {
   pathsAbove(resource: string): readonly string[] {
     const last = this.workspace?.prefix ?? 'repo'
     const above: string[] = []
-    for (let end = resource.lastIndexOf('/'); end >= last.length; end = resource.lastIndexOf('/', end - 1)) above.push(resource.slice(0, end))
+    for (let end = resource.lastIndexOf('/'); end >= last.length; end = resource.lastIndexOf('/', end - 1))
+      above.push(resource.slice(0, end))
     return above
   }
 

@@ -128,7 +128,10 @@ async function findAgent(who: HookAgent, event: HookEvent, context: GuardContext
 }
 
 /** The grants that hold a path: of its own name, or of a folder above it with all that is in it. */
-async function grantsOf({ resource }: GuardedPath, leases: Leases): Promise<{ readonly view: ResourceView; readonly grants: readonly GrantView[] }> {
+async function grantsOf(
+  { resource }: GuardedPath,
+  leases: Leases,
+): Promise<{ readonly view: ResourceView; readonly grants: readonly GrantView[] }> {
   const { value: view } = await leases.read({ kind: 'resource', resource }, { consistent: true })
   return { view, grants: [...view.grants, ...(view.coveredBy ?? [])] }
 }
