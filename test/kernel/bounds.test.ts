@@ -120,7 +120,7 @@ const COVERED: Readonly<Record<string, (world: World) => Command>> = {
     ...covering('h0', 'tree'),
     ...{ wait: true, holding: [world.state.resources.get('alone')!.grants[0]!.lease.id] },
   }),
-  'a covering request of another name': () => covering('c', 'elsewhere'),
+  'a covering request of another name': () => covering('c', 'listed'),
   'a plain request below a covering waiter': () => ({
     kind: 'acquire',
     holder: 'c',
@@ -156,6 +156,7 @@ test('beside many claims below a name, the work of commands does not grow with t
       world.acquire('holder', 'held', { covers: true })
       world.queue('next', 'held', { covers: true })
       for (let i = 0; i < size; i++) world.queue(`w${i}`, `held/${i}`)
+      world.release(world.acquire('former', 'listed', { covers: true }).lease)
       const asked = command(world)
       steps.push(await counter.during(() => world.do(asked)))
     }
@@ -164,6 +165,17 @@ test('beside many claims below a name, the work of commands does not grow with t
     if (large > small + SLACK) grown.push(`${name}: ${small} steps with ${SMALL} claims, ${large} with ${LARGE}`)
   }
   expect(grown).toEqual([])
+})
+
+test('the first covering request for a segment looks at each name once, and in detail only at those that begin with it', async () => {
+  await using counter = await StepCounter.open('kernel')
+  const steps: number[] = []
+  for (const size of [SMALL, LARGE]) {
+    const world = new World({ strict: false })
+    for (let i = 0; i < size; i++) world.acquire('holder', `tree/${i}`)
+    steps.push(await counter.during(() => world.do(covering('c', 'elsewhere'))))
+  }
+  expect((steps[1]! - steps[0]!) / (LARGE - SMALL)).toBeLessThan(4)
 })
 
 const shared = (resource: string) => ({ kind: 'acquire', ttl: 1_000, wants: [{ resource, shared: true }] }) as const

@@ -1,9 +1,9 @@
 /** One lease in a snapshot, with its grants, wants and timers, and as many of its entries as fit. */
 
+import { listLater } from '../rule/covers.ts'
 import { addHolder } from '../rule/pool/holders.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
-import { ClaimTree } from '../state/claim-tree.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { Grant, LeaseState, OWN_INCARNATION } from '../state/lease-state.ts'
 import { extrasOf, findLease, linkChild } from '../state/leases.ts'
@@ -178,8 +178,7 @@ export function link(state: State, lease: LeaseState, { grants, parent, entries 
       .map(({ key, value, generation }) => ({ key, value, ...(generation > 0 && { generation }) }))
   if (lease.extras?.pool !== undefined && lease.grants.length > 0) addHolder(state, lease)
   if (lease.extras?.handed === true && !lease.confirmed) state.unused.add(lease)
-  // Built when all leases are there.
-  if (lease.extras?.covers === true) state.claims ??= new ClaimTree()
+  if (lease.extras?.covers === true) listLater(state, lease)
   if (lease.status === WAITING) joinQueues(state, lease)
   else if (lease.status === SUSPECT) state.counts.suspect++
   else if (lease.status === FROZEN) state.counts.frozen++

@@ -22,7 +22,7 @@ import { FROZEN, type Grant, LIVE, type PoolClaim, type PoolState, type Resource
 import type { Applicant, WantedResource } from './applicant.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
-import { badCovers, coversPool, firstConflict, indexClaims, meet } from './covers.ts'
+import { badCovers, coversPool, firstConflict, listClaims, meet } from './covers.ts'
 import { findCycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { outsideBounds, withKeyDefaults } from './key-bounds.ts'
@@ -279,7 +279,7 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
           return kept !== undefined && mayTouch(state, key, kept)
         })
   if (claim !== undefined) return planPool(state, command, { wants, rank, parent, holding, claim, victims: NOTHING }, mustWait)
-  if (command.covers === true) indexClaims(state)
+  if (command.covers === true) listClaims(state, wants)
   const { any = 0, covers = false, holder } = command
   const applicant: Applicant = { any, rank, id: state.nextLease, permits, covers, holder, holding }
   const chosen = mustWait ? undefined : choose(state, wants, applicant)

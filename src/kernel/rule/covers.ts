@@ -11,7 +11,7 @@
 import type { Acquire } from '../command.ts'
 import type { Refused } from '../outcome.ts'
 import type { Flaw } from '../reason.ts'
-import { type ClaimNode, ClaimTree } from '../state/claim-tree.ts'
+import { type ClaimNode, ClaimTree, firstSegment } from '../state/claim-tree.ts'
 import { findLease } from '../state/leases.ts'
 import { standsBefore } from '../state/order.ts'
 import { POOL_ROOT } from '../state/pools.ts'
@@ -22,28 +22,44 @@ import { refuse } from './refuse.ts'
 
 const NONE: readonly never[] = []
 
-/** Builds the table of claims, unless it is there. Its work grows with the claims of the log, once. */
-export function indexClaims(state: State): ClaimTree {
-  state.claims ??= treeOf(state)
-  return state.claims
+/**
+ * Lists the claims that may meet a covering one of these names: those whose names begin with the same segments. Once for each segment, its work grows with the
+ * claims there, and a little with all names that are claimed.
+ */
+export function listClaims(state: State, wants: readonly WantedResource[]): void {
+  state.claims ??= new ClaimTree()
+  const added = state.claims.list(wants.map(({ resource }) => firstSegment(resource)))
+  if (added.size > 0) addClaims(state, state.claims, added)
 }
 
-/** After a snapshot was read: the table was begun for a covering claim. */
+/** While a snapshot is read: notes that the claims beside those of this lease are listed when all leases are there. */
+export function listLater(state: State, { grants, status, extras }: LeaseState): void {
+  state.claims ??= new ClaimTree()
+  for (const { resource } of grants) state.claims.segments.add(firstSegment(resource.name))
+  for (const { resource } of status === WAITING ? extras!.wants : NONE) state.claims.segments.add(firstSegment(resource))
+}
+
+/** After a snapshot was read. */
 export function restoreClaims(state: State): void {
-  if (state.claims !== undefined) state.claims = treeOf(state)
+  if (state.claims === undefined) return
+  const tree = new ClaimTree()
+  addClaims(state, tree, tree.list(state.claims.segments))
+  state.claims = tree
 }
 
-function treeOf(state: State): ClaimTree {
-  const tree = new ClaimTree()
-  const waiters: LeaseState[] = []
-  for (const lease of state.leases.values()) {
-    for (const grant of lease.grants) tree.addGrant(grant)
-    if (lease.status === WAITING) waiters.push(lease)
+function addClaims({ resources }: State, tree: ClaimTree, segments: ReadonlySet<string>): void {
+  const waiters: [LeaseState, string][] = []
+  const [only] = segments
+  const isMeant = (name: string) =>
+    segments.size === 1 ? name.startsWith(only!) && (name === only || isBelow(name, only!)) : segments.has(firstSegment(name))
+  for (const [name, { grants, queue }] of resources) {
+    if (!isMeant(name)) continue
+    for (const grant of grants) tree.addGrant(grant)
+    for (const waiter of queue) waiters.push([waiter, name])
   }
   // In their order, so that each is added at the end of its lists.
-  waiters.sort((one, other) => (standsBefore(one, other) ? -1 : 1))
-  for (const waiter of waiters) for (const { resource } of waiter.extras!.wants) tree.addWaiter(waiter, resource)
-  return tree
+  waiters.sort(([one], [other]) => (standsBefore(one, other) ? -1 : 1))
+  for (const [waiter, name] of waiters) tree.addWaiter(waiter, name)
 }
 
 function isBelow(name: string, above: string): boolean {

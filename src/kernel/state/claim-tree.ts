@@ -1,6 +1,7 @@
 /**
- * The claims of a state by the segments of their names: what is held and waited for below a name, and the covering claims above it. Built when the first covering
- * claim is asked for, and kept from then on: a log without covering claims pays nothing for it.
+ * The claims of a state by the segments of their names: what is held and waited for below a name, and the covering claims above it. Names that begin with another
+ * segment have nothing to do with each other. So a first segment is listed when a covering claim below it is asked for the first time, and from then on: a log
+ * without covering claims pays nothing, and other names next to nothing.
  *
  * Each place counts the grants below it and lists the waiters below it, so that no question visits all of them.
  */
@@ -38,16 +39,40 @@ export class ClaimNode {
   }
 }
 
+/** First segments are forgotten from this many on, if nothing below them is claimed. */
+const MANY_SEGMENTS = 1_000
+
 export class ClaimTree {
   readonly root = new ClaimNode('', undefined)
+  /** The first segments of the names whose claims are listed. */
+  readonly segments = new Set<string>()
+  /** They are looked through at this number. */
+  #enough = MANY_SEGMENTS
   /** Covering grants and covering waiters, each with each of its names. */
   coverings = 0
 
+  /** Begins to list the claims whose names begin with these segments. Returns those that were not listed so far: the caller adds what is claimed there. */
+  list(segments: Iterable<string>): ReadonlySet<string> {
+    if (this.segments.size >= this.#enough) {
+      for (const known of this.segments) if (this.root.below?.get(known) === undefined) this.segments.delete(known)
+      this.#enough = Math.max(MANY_SEGMENTS, 2 * this.segments.size)
+    }
+    const added = new Set<string>()
+    for (const segment of segments) if (!this.segments.has(segment)) added.add(segment)
+    for (const segment of added) this.segments.add(segment)
+    return added
+  }
+
+  #isListed(name: string): boolean {
+    return this.segments.has(firstSegment(name))
+  }
+
   addGrant(grant: Grant): void {
-    this.#countGrant(this.#made(grant.resource.name), grant, 1)
+    if (this.#isListed(grant.resource.name)) this.#countGrant(this.#made(grant.resource.name), grant, 1)
   }
 
   deleteGrant(grant: Grant): void {
+    if (!this.#isListed(grant.resource.name)) return
     const place = this.at(grant.resource.name)!
     this.#countGrant(place, grant, -1)
     this.#drop(place)
@@ -68,6 +93,7 @@ export class ClaimTree {
   }
 
   addWaiter(lease: LeaseState, name: string): void {
+    if (!this.#isListed(name)) return
     const { rank, covers } = lease.extras!
     const place = this.#made(name)
     const insert = (list: readonly LeaseState[]): readonly LeaseState[] => {
@@ -87,6 +113,7 @@ export class ClaimTree {
   }
 
   deleteWaiter(lease: LeaseState, name: string): void {
+    if (!this.#isListed(name)) return
     const { rank, covers } = lease.extras!
     const place = this.at(name)!
     const remove = (list: readonly LeaseState[]) => void (list as LeaseState[]).splice(insertionIndex(list, rank, lease.id), 1)
@@ -134,6 +161,10 @@ export class ClaimTree {
   #drop(idle: ClaimNode): void {
     for (let place = idle; place.size === 0 && place.above !== undefined; place = place.above) place.above.below!.delete(place)
   }
+}
+
+export function firstSegment(name: string): string {
+  return name.slice(0, nextEnd(name, 0))
 }
 
 /** The end of the segment after `end`; 0: there is none. */

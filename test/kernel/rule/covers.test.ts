@@ -411,3 +411,20 @@ describe('stealing and passing on', () => {
     expect(world.lease(waiter.lease)).toBeUndefined()
   })
 })
+
+describe('the segments whose claims are listed', () => {
+  test('one below which nothing is claimed is forgotten among thousands, and listed again when it is covered again', () => {
+    const world = new World({ strict: false })
+    const kept = world.acquire('a', 'kept', covering)
+    world.release(world.acquire('a', 'forgotten', covering).lease)
+    for (let i = 0; i < 2_500; i++) world.release(world.acquire('a', `s${i}`, covering).lease)
+    const { segments } = world.state.claims!
+    expect(segments.size).toBeLessThanOrEqual(1_001)
+    expect([segments.has('kept'), segments.has('forgotten')]).toEqual([true, false])
+    world.acquire('b', 'forgotten/c')
+    world.refused(world.ask('a', 'forgotten', covering), 'HELD', 'held', { holder: 'b', claim: 'forgotten/c' })
+    world.refused(world.ask('b', 'kept/c'), 'HELD', 'held', { holder: 'a', claim: 'kept' })
+    world.release(kept.lease)
+    expect(world.ask('b', 'kept/c').kind).toBe('granted')
+  })
+})

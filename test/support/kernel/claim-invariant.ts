@@ -6,6 +6,9 @@ import { type LeaseState, type State, WAITING } from '../../../src/kernel/state.
 export function* claimViolations(state: State): Generator<string> {
   const covering = hasCovering(state)
   if (covering && state.claims === undefined) yield 'a lease covers, and there is no table of claims'
+  for (const lease of state.leases.values())
+    for (const { covers, resource } of claimsHeld(lease))
+      if (covers && state.claims?.segments.has(resource.split('/')[0]!) !== true) yield `${resource} is covered and not listed`
   if (covering) yield* exclusion(state)
   if (state.claims !== undefined) yield* table(state)
 }
@@ -21,10 +24,12 @@ function* exclusion(state: State): Generator<string> {
 
 function* table(state: State): Generator<string> {
   const names = new Set<string>()
-  const grants = [...state.leases.values()].flatMap(lease => lease.grants)
+  const isListed = (name: string) => state.claims!.segments.has(name.split('/')[0]!)
+  const grants = [...state.leases.values()].flatMap(lease => lease.grants).filter(({ resource }) => isListed(resource.name))
   const waiters: { readonly lease: LeaseState; readonly name: string }[] = []
   for (const lease of state.leases.values())
-    if (lease.status === WAITING) for (const { resource } of lease.extras!.wants) waiters.push({ lease, name: resource })
+    if (lease.status === WAITING)
+      for (const { resource } of lease.extras!.wants) if (isListed(resource)) waiters.push({ lease, name: resource })
   const coverings =
     grants.filter(({ lease }) => lease.extras?.covers === true).length + waiters.filter(({ lease }) => lease.extras!.covers).length
   if (state.claims!.coverings !== coverings) yield `${coverings} claims cover, ${state.claims!.coverings} are counted`
