@@ -101,7 +101,9 @@ class Client:
             raise ValueError(method)
 
     def _acquire(self, number: int, waits: bool, args: dict[str, Any]) -> None:
-        options: dict[str, Any] = {name: args[name] for name in ("mode", "priority", "units", "permits", "covers", "renew", "steal") if name in args}
+        options: dict[str, Any] = {
+            name: args[name] for name in ("mode", "priority", "units", "permits", "covers", "renew", "steal") if name in args
+        }
         for name, option in {"ttl": "ttl", "wait": "wait", "grace": "grace", "maxLife": "max_life"}.items():
             if name in args:
                 options[option] = args[name] / 1000

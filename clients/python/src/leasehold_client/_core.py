@@ -39,7 +39,8 @@ class AcquireOptions(TypedDict, total=False):
     * ``units``: of a resource whose policy has a capacity; 1 by default.
     * ``permits``: how many units may be in use at once, without a policy; a grant keeps to the smallest number of all leases on the name.
       ``leases.semaphore(name, permits=3)`` is the usual way.
-    * ``covers``: claim each name with all names below it: ``lib`` with ``lib/a.py``. The leases of the ``with`` blocks around are no obstacle.
+    * ``covers``: claim each name with all names below it: ``lib`` with ``lib/a.py``.
+      The leases of the ``with`` blocks around are no obstacle.
     * ``priority``: -1000 to 1000, higher first; 0 by default.
     * ``steal``: ``True`` ends the present holders and waits until they have stopped; ``"force"`` does not wait for that.
     * ``renew``: ``"half"`` (of the term), ``"continuous"`` (eight times per term) or ``"on-activity"`` (after ``lease.touch()``).
