@@ -323,6 +323,8 @@ class MemoryServer:
 
     def _around(self, name: str, lease: Lease) -> list[Lease]:
         """The holders above and below that a request for this name conflicts with, apart from those of its client."""
+        if "COVERS" not in lease.options and not any("COVERS" in each.options for each in self._leases.values()):
+            return []
         own = {each.id for each in self._leases.values() if each.holder == lease.holder and each.id in lease.options.get("HOLDING", [])}
         others = [each for each in self._leases.values() if each.id not in own and each is not lease]
         shared = "SHARED" in lease.options
@@ -356,8 +358,10 @@ class MemoryServer:
         return any("SHARED" in each.options for each in kept) or units + lease.units(name) > self._room(name, lease, *kept)
 
     def _choice(self, lease: Lease) -> list[str]:
-        earlier = [(name, each) for each in self._waiting() if each.id < lease.id for name in each.names]
-        ahead = {name for name in lease.names for other, each in earlier if name == other or meet(name, lease, other, each)}
+        earlier = [each for each in self._waiting() if each.id < lease.id]
+        covering = [each for each in earlier if "COVERS" in lease.options or "COVERS" in each.options]
+        ahead = {name for each in earlier for name in each.names}
+        ahead |= {name for name in lease.names for each in covering for other in each.names if meet(name, lease, other, each)}
         free = [name for name in lease.names if name not in ahead and self._free(name, lease)]
         wanted = int(lease.options.get("ANY", len(lease.names)))
         return free[:wanted] if len(free) >= wanted else []
