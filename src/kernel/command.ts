@@ -136,8 +136,8 @@ export interface Acquire {
    */
   readonly permits?: number
   /**
-   * Claim each name with all names below it (`NAME/…`): it conflicts with every claim there, and with every covering claim above, shared ones apart that share with
-   * each other. Leases in `holding` with the same holder name are no obstacle. Not with `any`, `permits`, units or pools. Left out: each name stands for itself.
+   * Claim each name with all names below it (`NAME/…`): it conflicts with every claim there and with every covering claim above, unless both are shared. Leases in
+   * `holding` with the same holder name are no obstacle. Not with `any`, `permits`, units or pools. Left out: each name stands for itself.
    */
   readonly covers?: boolean
 }

@@ -1,12 +1,12 @@
 /**
- * Covering claims: a lease with `covers` claims each of its names with all names below it (`N` and what begins with `N/`). It conflicts with every claim there,
- * shared claims apart that share with it, and with every covering claim above. Plain names stay independent of each other.
+ * Covering claims: a lease with `covers` claims each of its names with all names below it (`N` and what begins with `N/`). It conflicts with every claim there and
+ * with every covering claim above, unless both are shared. Plain names stay independent of each other.
  *
  * - **Order**: a covering request queues at its own name. It is granted when everything at, below and above that name is free, and no waiter there stands before
  *   it. A request below a covering waiter stands behind it, whatever is free. One order holds for all queues, so that these waits close no cycle.
- * - **Own claims**: leases that a request names in `holding` are no obstacle, neither below its covering claim nor as the covering claim above it, if they have its holder name
- *   and are not frozen. What its own covering claim covers, it need not queue for.
- * - **Tokens** grow with each grant in the log: a covering grant has a higher token than every claim that was below it before, and a lower one than every claim that comes after.
+ * - **Own claims**: a lease that a request names in `holding` is no obstacle to it, above or below, if it has the same holder name and is not frozen. Below a covering
+ *   claim of its own, a request need not queue.
+ * - **Tokens** grow with each grant in the log: the token of a covering grant is higher than those of earlier claims below it, and lower than those of later ones.
  */
 import type { Acquire } from '../command.ts'
 import type { Refused } from '../outcome.ts'
@@ -32,7 +32,7 @@ export function listClaims(state: State, wants: readonly WantedResource[]): void
   if (added.size > 0) addClaims(state, state.claims, added)
 }
 
-/** While a snapshot is read: notes that the claims beside those of this lease are listed when all leases are there. */
+/** Called for a covering lease while a snapshot is read. It only notes the segments: `restoreClaims` lists their claims when all leases have been read. */
 export function listLater(state: State, { grants, status, extras }: LeaseState): void {
   state.claims ??= new ClaimTree()
   for (const { resource } of grants) state.claims.segments.add(firstSegment(resource.name))

@@ -128,8 +128,8 @@ function claimOf(state: State, { ttl, since, extras }: LeaseState): PassedOnClai
 }
 
 /**
- * A waiting request of the recipient that the transfer answers: it asks for nothing else, states the same permits, covers as much, and does not hang on another parent. Not if its key may not acquire
- * all of them: every client may use any holder name.
+ * A waiting request of the recipient that the transfer answers: it asks for nothing else, states the same permits, covers as much, and has no other parent. Not if
+ * its key may not acquire all of the names: every client may use any holder name.
  */
 function answeredWaiter(
   state: State,
