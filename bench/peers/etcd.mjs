@@ -26,8 +26,8 @@ async function etcdProgram(quick) {
 
 let started = 0
 
-/** Starts a cluster. */
-export async function startEtcd(size, { quick = false } = {}) {
+/** Starts a cluster. `more`: further options of etcd. */
+export async function startEtcd(size, { quick = false, more = [] } = {}) {
   const program = await etcdProgram(quick)
   const version = printedVersion(program, ['--version'], /etcd Version: (\S+)/)
   const ports = []
@@ -36,21 +36,37 @@ export async function startEtcd(size, { quick = false } = {}) {
   const cluster = peers.map((peer, i) => `m${i}=${at(peer)}`).join(',')
   const healthy = async port => (await (await fetch(`${at(port)}/health`)).json()).health === 'true'
   started++
-  const running = await Promise.all(
-    ports.map((port, i) => {
-      const cwd = folder(`etcd-${started}-${i}`)
-      const args = [
-        ...['--name', `m${i}`, '--data-dir', join(cwd, 'data'), '--logger=zap', '--initial-cluster', cluster],
-        ...['--listen-client-urls', at(port), '--advertise-client-urls', at(port)],
-        ...['--listen-peer-urls', at(peers[i]), '--initial-advertise-peer-urls', at(peers[i])],
-      ]
-      return start(program, args, { cwd, answers: () => healthy(port), signal: 'SIGKILL' })
-    }),
-  )
+  const startMember = (i, state) => {
+    const port = ports[i]
+    const args = [
+      ...[
+        '--name',
+        `m${i}`,
+        '--data-dir',
+        join(folders[i], 'data'),
+        '--logger=zap',
+        '--initial-cluster',
+        cluster,
+        '--initial-cluster-state',
+        state,
+      ],
+      ...['--listen-client-urls', at(port), '--advertise-client-urls', at(port)],
+      ...['--listen-peer-urls', at(peers[i]), '--initial-advertise-peer-urls', at(peers[i])],
+      ...more,
+    ]
+    return start(program, args, { cwd: folders[i], answers: () => healthy(port), signal: 'SIGKILL' })
+  }
+  const folders = ports.map((_, i) => folder(`etcd-${started}-${i}`))
+  const running = await Promise.all(ports.map((_, i) => startMember(i, 'new')))
   return {
     ports,
     version,
     pids: running.flatMap(({ pids }) => pids),
+    kill: i => running[i][Symbol.asyncDispose](),
+    /** Starts a member again that was killed. */
+    async restart(i) {
+      running[i] = await startMember(i, 'existing')
+    },
     [Symbol.asyncDispose]: () => Promise.all(running.map(member => member[Symbol.asyncDispose]())),
   }
 }
