@@ -5,7 +5,7 @@
  * Never compare a reading with one of another machine. Within one boot of one machine, `now` is common to all threads and processes
  * (`performance.now()` is not). So a store file can tell its next reader how old its records are.
  */
-import { randomBytes } from 'node:crypto'
+import { randomFillSync } from 'node:crypto'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { uptime } from 'node:os'
 import { clearTimeout as systemClearTimeout, setImmediate as systemSetImmediate, setTimeout as systemSetTimeout } from 'node:timers'
@@ -124,6 +124,9 @@ class SystemClock implements Clock {
   readonly lateness = 50
   readonly uptime = uptimeReader()
   #boot: string | undefined
+  /** Drawn together: a call for each number would take a tenth of the time of a record. */
+  readonly #drawn = new BigUint64Array(64)
+  #bitsLeft = 0
 
   now(): number {
     const [seconds, nanos] = system.hrtime()
@@ -144,7 +147,8 @@ class SystemClock implements Clock {
   }
 
   bits(): bigint {
-    return randomBytes(8).readBigUInt64LE()
+    if (this.#bitsLeft === 0) this.#bitsLeft = randomFillSync(this.#drawn).length
+    return this.#drawn[--this.#bitsLeft]!
   }
 
   after(ms: number, then: () => void, { ref = false }: { readonly ref?: boolean } = {}): () => void {

@@ -107,12 +107,12 @@ export interface Profile {
   readonly notes: readonly string[]
 }
 
-/** Keeps one text outside the log, on the same machine: it stays if the log is put back from an older copy. */
+/** Keeps how far the log has come outside the log, on the same machine: it stays if the log is put back from an older copy. */
 export interface WitnessKeeper {
   /** Returns what was written last, if anything. */
-  read(): string | undefined
-  /** Never throws. */
-  write(witness: string): void
+  read(): Uint8Array | undefined
+  /** Called for each record, before it is answered, with at most 256 bytes. Never throws. */
+  write(witness: Uint8Array): void
 }
 
 /**

@@ -53,7 +53,7 @@ export interface Followers {
   /** wakes.ts */
   readonly wakes: { listenFor(state: State, lease: number): void; tell(events: readonly Event[], state: State): void }
   /** rewind-detector.ts: keeps how far the log of an owner has come. */
-  readonly rewinds: { readonly witness: string }
+  readonly rewinds: { keep(): void }
   /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
   readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
   /** idle-mode.ts */
@@ -312,7 +312,7 @@ export class Log {
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
     // Before the callers are answered: they rely on this record from then on.
-    if (this.owned && !timekeeper.isReplaying) this.store.witness?.write(this.#followers.rewinds.witness)
+    if (this.owned && !timekeeper.isReplaying) this.#followers.rewinds.keep()
     if (isOwn && this.#readEvery !== undefined && applied.kind === 'applied') this.#keepOwn(batch, applied.outcomes)
     const answered = isOwn && this.#followers.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()

@@ -6,7 +6,7 @@
 import type { State } from '../kernel/state.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
-import { isCompensated, judge, readWitness, type Witness, witnessOf, writeWitness } from './witness.ts'
+import { decodeWitness, encodeWitness, isCompensated, judge, readWitness, type Witness, witnessOf, writeWitness } from './witness.ts'
 
 export class RewindDetector {
   readonly #log: Log
@@ -32,8 +32,16 @@ export class RewindDetector {
   /** Called by an owner that starts, before it decides anything. */
   async compareWithKept(): Promise<void> {
     const kept = this.#log.store.witness?.read()
-    if (kept !== undefined) await this.continues(kept)
-    this.#log.store.witness?.write(this.witness)
+    const seen = kept && decodeWitness(kept)
+    if (seen !== undefined && this.#log.state.moved === undefined)
+      await this.#judge({ ...seen, signed: seen.log !== 0 && seen.log === this.#log.state.lineage.id })
+    this.keep()
+  }
+
+  /** Called by an owner with each record. Only this process reads it again, so it needs no signature. */
+  keep(): void {
+    const { store, state, position } = this.#log
+    store.witness?.write(encodeWitness(witnessOf(state, position)))
   }
 
   async continues(text: string): Promise<boolean> {
@@ -45,6 +53,11 @@ export class RewindDetector {
     if (seen === undefined || log.state.moved !== undefined) return true
     // A replica of a shared log may merely lag.
     if (!log.owned && seen.index > log.state.index) await this.#outbox.readToEnd()
+    return this.#judge(seen)
+  }
+
+  async #judge(seen: Witness & { readonly signed: boolean }): Promise<boolean> {
+    const log = this.#log
     const verdict = judge(log.state, seen, index => log.recordAt(index))
     if (verdict === 'contained') return true
     // One after another: the first client that reports a loss makes up for all clients that the same loss concerns.

@@ -39,30 +39,48 @@ let hmac = new Hmac('', LONGEST)
 export function witnessOf(state: State, { nonce: record }: Position): Witness {
   const { lineage, run, index, nextLease: lease, nextToken: token, revision, longest, quiet } = state
   const begun = lineage.runs.at(-1)
-  return {
-    ...{ log: lineage.id, run: run.number, nonce: begun?.number === run.number ? begun.nonce : 0, index, record },
-    ...{ lease, token, revision, quiet: Math.max(longest, quiet?.duration ?? 0) },
-  }
+  const nonce = begun?.number === run.number ? begun.nonce : 0
+  const covered = Math.max(longest, quiet?.duration ?? 0)
+  return { log: lineage.id, run: run.number, nonce, index, record, lease, token, revision, quiet: covered }
 }
 
-/** For all witnesses: an owner writes one with every record. */
+/** For all witnesses: an owner keeps one with every record. */
 const WRITER = new Writer(96)
 
-/** Writes a witness as text that fits into an HTTP header. */
-export function writeWitness(witness: Witness, secret: string): string {
+/** Writes a witness without a signature, for the process itself. The bytes are overwritten by the next call. */
+export function encodeWitness({ log, run, nonce, index, record, lease, token, revision, quiet }: Witness): Uint8Array {
   const to = WRITER
   to.length = 0
   to.byte(VERSION)
-  const { log, run, nonce, index, record, lease, token, revision, quiet } = witness
   for (const n of [log, run, nonce, index]) to.uint(n)
   to.uint32(Number(record >> 32n))
   to.uint32(Number(record & 0xffff_ffffn))
   for (const n of [lease, token, revision, quiet]) to.uint(n)
-  const body = to.view()
+  return to.view()
+}
+
+/** Undefined when the bytes are no witness. */
+export function decodeWitness(bytes: Uint8Array): Witness | undefined {
+  try {
+    const from = new Reader(bytes)
+    if (from.byte() !== VERSION) return undefined
+    const [log, run, nonce, index] = [from.uint(), from.uint(), from.uint(), from.uint()]
+    const record = (BigInt(from.uint32()) << 32n) | BigInt(from.uint32())
+    const [lease, token, revision, quiet] = [from.uint(), from.uint(), from.uint(), from.uint()]
+    return from.left > 0 ? undefined : { log, run, nonce, index, record, lease, token, revision, quiet }
+  } catch (error) {
+    if (error instanceof Damaged || error instanceof RangeError) return undefined
+    throw error
+  }
+}
+
+/** Writes a witness with its signature, as text that fits into an HTTP header. */
+export function writeWitness(witness: Witness, secret: string): string {
+  const body = encodeWitness(witness)
   if (hmac.secret !== secret) hmac = new Hmac(secret, LONGEST)
   const mac = hmac.of(body).subarray(0, MAC_BYTES)
   // Clients read the first two parts, to tell which of two witnesses of one log is newer.
-  return `${log.toString(36)}.${index}.${Buffer.concat([body, mac]).toString('base64url')}`
+  return `${witness.log.toString(36)}.${witness.index}.${Buffer.concat([body, mac]).toString('base64url')}`
 }
 
 /** Undefined when the text is no witness. `signed`: this log has written it, possibly in records that it has lost since. */
@@ -70,21 +88,12 @@ export function readWitness(text: string, secret: string): (Witness & { readonly
   if (text.length > LONGEST) return undefined
   const bytes = Buffer.from(text.slice(text.lastIndexOf('.') + 1), 'base64url')
   const body = bytes.subarray(0, Math.max(0, bytes.length - MAC_BYTES))
-  try {
-    const from = new Reader(body)
-    if (from.byte() !== VERSION) return undefined
-    const [log, run, nonce, index] = [from.uint(), from.uint(), from.uint(), from.uint()]
-    const record = (BigInt(from.uint32()) << 32n) | BigInt(from.uint32())
-    const [lease, token, revision, quiet] = [from.uint(), from.uint(), from.uint(), from.uint()]
-    if (from.left > 0) return undefined
-    if (hmac.secret !== secret) hmac = new Hmac(secret, LONGEST)
-    // Without a secret there is no proof: every client could sign with an empty one.
-    const signed = secret !== '' && timingSafeEqual(bytes.subarray(body.length), hmac.of(body).subarray(0, MAC_BYTES))
-    return { log, run, nonce, index, record, lease, token, revision, quiet, signed }
-  } catch (error) {
-    if (error instanceof Damaged || error instanceof RangeError) return undefined
-    throw error
-  }
+  const witness = decodeWitness(body)
+  if (witness === undefined) return undefined
+  if (hmac.secret !== secret) hmac = new Hmac(secret, LONGEST)
+  // Without a secret there is no proof: every client could sign with an empty one.
+  const signed = secret !== '' && timingSafeEqual(bytes.subarray(body.length), hmac.of(body).subarray(0, MAC_BYTES))
+  return { ...witness, signed }
 }
 
 /** `lost`: the log does not contain what the client saw. The two differ at this record or before it. */

@@ -8,7 +8,16 @@ import { carryLineage } from '../../src/kernel/state/lineage.ts'
 import { createState } from '../../src/kernel/state.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { isCompensated, judge, readWitness, type Witness, witnessOf, writeWitness } from '../../src/replica/witness.ts'
+import {
+  decodeWitness,
+  encodeWitness,
+  isCompensated,
+  judge,
+  readWitness,
+  type Witness,
+  witnessOf,
+  writeWitness,
+} from '../../src/replica/witness.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
@@ -96,6 +105,13 @@ describe('a witness', () => {
     expect(readWitness(text, 'secret')).toEqual({ ...witness, signed: true })
     expect(readWitness(text, 'other')).toEqual({ ...witness, signed: false })
     expect(readWitness(writeWitness(witness, ''), '')).toMatchObject({ signed: false })
+  })
+
+  test('is the same without a signature', () => {
+    const witness = seenBy(state(), 2n ** 64n - 3n)
+    expect(decodeWitness(Uint8Array.from(encodeWitness(witness)))).toEqual(witness)
+    for (const bytes of [[], [1], [2, 0, 0, 0, 0], [...encodeWitness(witness), 0]])
+      expect(decodeWitness(Uint8Array.from(bytes))).toBeUndefined()
   })
 
   test.each(['', 'none', '.', 'a.1.AA', 'x'.repeat(300), '0.0.AQAAAAAAAAAAAAAA', '💥'])('%j is not one', text => {

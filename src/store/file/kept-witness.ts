@@ -5,16 +5,16 @@
  * written with each record and never synced. Where it cannot be kept, the clients of the log are the only witnesses.
  */
 import { createHash } from 'node:crypto'
-import { closeSync, constants, readdirSync, readSync, realpathSync, rmSync, statSync, writeSync } from 'node:fs'
+import { closeSync, constants, existsSync, readdirSync, readSync, realpathSync, rmSync, statSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { crc32 } from 'node:zlib'
 import { makeFolder, openPrivately } from '../../private-file.ts'
 import type { WitnessKeeper } from '../../store.ts'
 
-/** A witness has at most 256 characters. Before it: its length, after it: a checksum. */
+/** A witness has at most 256 bytes. Before it: its length, after it: a checksum. */
 const RECORD = 264
-const TEXT = 2
+const WITNESS = 2
 const CHECKSUM = 260
 /** Files of logs that have not been written for so long are removed, in ms. */
 const FORGOTTEN = 30 * 86_400_000
@@ -23,22 +23,28 @@ const MAX_LOOKED_AT = 200
 
 /** The file descriptor; undefined where there is no folder for it. */
 function openFile(path: string): number | undefined {
-  try {
-    const folder = runtimeFolder()
-    makeFolder(folder)
-    removeForgotten(folder)
-    const name = createHash('sha256').update(realpathSync(path)).digest('hex').slice(0, 32)
-    return openPrivately(join(folder, `witness-${name}`), constants.O_RDWR | constants.O_CREAT)
-  } catch {
-    return undefined
-  }
+  const name = createHash('sha256').update(realpathSync(path)).digest('hex').slice(0, 32)
+  for (const folder of runtimeFolders())
+    try {
+      makeFolder(folder)
+      removeForgotten(folder)
+      return openPrivately(join(folder, `witness-${name}`), constants.O_RDWR | constants.O_CREAT)
+    } catch {
+      // the next one
+    }
+  return undefined
 }
 
+/** Files in memory, on Linux: a write to a disk would keep the event loop waiting, since the log is being written to the same disk. */
+const MEMORY = '/dev/shm'
+
 /** `RUNTIME_DIRECTORY` is set by systemd. */
-function runtimeFolder(): string {
+function runtimeFolders(): readonly string[] {
   const { RUNTIME_DIRECTORY, XDG_RUNTIME_DIR } = process.env
-  if (RUNTIME_DIRECTORY) return RUNTIME_DIRECTORY.split(':')[0]!
-  return XDG_RUNTIME_DIR ? join(XDG_RUNTIME_DIR, 'leasehold') : join(tmpdir(), `leasehold-${process.getuid?.() ?? 'user'}`)
+  if (RUNTIME_DIRECTORY) return [RUNTIME_DIRECTORY.split(':')[0]!]
+  if (XDG_RUNTIME_DIR) return [join(XDG_RUNTIME_DIR, 'leasehold')]
+  const shared = process.platform === 'linux' && existsSync(MEMORY) ? [MEMORY, tmpdir()] : [tmpdir()]
+  return shared.map(folder => join(folder, `leasehold-${process.getuid?.() ?? 'user'}`))
 }
 
 function removeForgotten(folder: string): void {
@@ -60,18 +66,18 @@ export class KeptWitness implements WitnessKeeper {
     this.#file = openFile(path)
   }
 
-  read(): string | undefined {
+  read(): Uint8Array | undefined {
     if (this.#file === undefined) return undefined
     const record = Buffer.alloc(RECORD)
     if (readSync(this.#file, record, 0, RECORD, 0) < RECORD) return undefined
     if (record.readUInt32LE(CHECKSUM) !== crc32(record.subarray(0, CHECKSUM))) return undefined
-    return record.toString('latin1', TEXT, TEXT + record.readUInt16LE(0))
+    return record.subarray(WITNESS, WITNESS + record.readUInt16LE(0))
   }
 
-  write(witness: string): void {
+  write(witness: Uint8Array): void {
     if (this.#file === undefined) return
     this.#record.writeUInt16LE(witness.length, 0)
-    this.#record.write(witness, TEXT, 'latin1')
+    this.#record.set(witness, WITNESS)
     this.#record.writeUInt32LE(crc32(this.#record.subarray(0, CHECKSUM)), CHECKSUM)
     try {
       writeSync(this.#file, this.#record, 0, RECORD, 0)
