@@ -50,6 +50,8 @@ const FIGURES: Readonly<Record<string, string>> = {
 export class Metrics {
   static readonly #byServer = new WeakMap<object, Metrics>()
   readonly #registry = new Registry()
+  /** The metrics of Node itself begin with the first scrape: to measure the delay of the loop, Node wakes the process a hundred times a second. */
+  #watchesProcess = false
   readonly #context: ListenerContext
   readonly #refreshState: () => Promise<void>
 
@@ -65,7 +67,6 @@ export class Metrics {
 
   private constructor(context: ListenerContext) {
     this.#context = context
-    collectDefaultMetrics({ register: this.#registry })
     this.#addRequests()
     this.#addKeys()
     this.#refreshState = this.#addState()
@@ -83,6 +84,8 @@ export class Metrics {
   readonly type = Registry.PROMETHEUS_CONTENT_TYPE
 
   async render(): Promise<string> {
+    if (!this.#watchesProcess) collectDefaultMetrics({ register: this.#registry })
+    this.#watchesProcess = true
     await this.#refreshState().catch(() => {}) // `store_up` shows the failure
     return this.#registry.metrics()
   }
