@@ -33,6 +33,8 @@ export async function pgPool(url: string, { timeout }: Pick<ConnectionSettings, 
     connectionString: url,
     max: 4, // one append, two reads, one snapshot at a time
     connectionTimeoutMillis: timeout,
+    // The connection that listens carries statements, too. Processes that start together need two each only for a moment.
+    idleTimeoutMillis: 1_000,
     keepAlive: true,
     allowExitOnIdle: true,
     application_name: 'leasehold',
