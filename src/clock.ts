@@ -26,8 +26,11 @@ export interface Clock {
   random(): number
   /** 64 random bits, for names that must be unique. */
   bits(): bigint
-  /** Runs `then` after `ms`; the returned function cancels it. A pending timer keeps the process alive only with `ref: true`. */
-  after(ms: number, then: () => void, options?: { readonly ref?: boolean }): () => void
+  /**
+   * Runs `then` after `ms`; the returned function cancels it. A pending timer keeps the process alive only with `ref: true`. `aligned`: it may fire earlier, together
+   * with the other aligned timers of as many ms, so that an idle process wakes once for all of them.
+   */
+  after(ms: number, then: () => void, options?: { readonly ref?: boolean; readonly aligned?: boolean }): () => void
   /** As `after`, for a timer that stays set while its owner is idle. It keeps the process alive until `keepAlive(false)`. Optional. */
   standing?(ms: number, then: () => void): RearmableTimer
   /** By how many ms a timer may fire late on a busy machine. Holders give up that much of a short term. Left out: timers are on time. */
@@ -55,6 +58,8 @@ const system = {
 export const microtask: (then: () => void) => void = globalThis.queueMicrotask
 export const nextTick: (then: () => void) => void = process.nextTick
 
+/** A timer may fire so many ms early, by `now`: the event loop counts whole ones. */
+const EARLY = 5
 /** `setTimeout` above 2^31-1 ms fires at once. */
 const LONGEST_TIMEOUT = 2_147_483_647
 
@@ -151,7 +156,11 @@ class SystemClock implements Clock {
     return this.#drawn[--this.#bitsLeft]!
   }
 
-  after(ms: number, then: () => void, { ref = false }: { readonly ref?: boolean } = {}): () => void {
+  after(
+    ms: number,
+    then: () => void,
+    { ref = false, aligned = false }: { readonly ref?: boolean; readonly aligned?: boolean } = {},
+  ): () => void {
     let timer: NodeJS.Timeout
     const set = (left: number) => {
       timer =
@@ -160,7 +169,7 @@ class SystemClock implements Clock {
           : system.setTimeout(then, Math.max(0, left))
       if (!ref) timer.unref()
     }
-    set(ms)
+    set(aligned ? untilNext(ms, this.now()) : ms)
     return () => system.clearTimeout(timer)
   }
 
@@ -171,6 +180,12 @@ class SystemClock implements Clock {
   soon(then: () => void): void {
     system.setImmediate(then)
   }
+}
+
+/** The time until `now` is the next multiple of `ms`. A timer that fired a little early is not set for the same one again. */
+export function untilNext(ms: number, now: number): number {
+  const left = ms - (now % ms)
+  return left < EARLY ? left + ms : left
 }
 
 class StandingTimer implements RearmableTimer {

@@ -1,12 +1,17 @@
 import { getEventListeners } from 'node:events'
 import { expect, test, vi } from 'vitest'
-import { chainAbort, keepAlive, pause, unlessAborted, uptimeReader, whenAborted } from '../src/clock.ts'
+import { chainAbort, keepAlive, pause, unlessAborted, untilNext, uptimeReader, whenAborted } from '../src/clock.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 
 test('a pause with an aborted signal rejects at once, and leaves no timer', async () => {
   const clock = new ManualClock()
   await expect(pause(clock, 10_000, AbortSignal.abort(new Error('enough')))).rejects.toThrow('enough')
   expect(clock.waiting).toBe(0)
+})
+
+test('aligned timers of as many ms fire together, whenever each was set', () => {
+  for (const now of [1_000, 1_000.4, 1_017, 1_180.25, 1_244]) expect(now + untilNext(250, now)).toBe(1_250)
+  expect(1_249.6 + untilNext(250, 1_249.6)).toBe(1_500)
 })
 
 test('whenAborted calls at once when the signal has fired, once when it fires, and not after it was removed', () => {

@@ -89,14 +89,15 @@ export class ClockWatch {
   /** Goes on for one pulse after the last lease ended, so that a process that acquires again and again does not start over each time. */
   #nextPulse(): void {
     this.#pulseDue = this.#clock.now() + PULSE
-    this.#cancelPulse = this.#clock.after(PULSE, () => {
+    const pulse = () => {
       this.noteStall(this.#clock.now() - this.#pulseDue)
       this.#pulseDue = Number.POSITIVE_INFINITY
       this.#cancelPulse = undefined
       if (!this.#observer.pulse()) return
       this.#nextPulse()
       this.readClocks()
-    })
+    }
+    this.#cancelPulse = this.#clock.after(PULSE, pulse, { aligned: true })
   }
 
   stop(): void {

@@ -282,7 +282,7 @@ export class Timekeeper {
     this.#armedFor = at
     // Not before now: a countdown that was overdue when it was armed is no stall.
     this.#time.expectBy(Math.max(at, now))
-    this.#cancel = this.#clock.after(Math.max(0, at - now), () => this.#fire())
+    this.#cancel = this.#clock.after(Math.max(0, at - now), () => this.#fire(), { aligned: at !== next })
   }
 
   /** The next countdown that a timer is set for. */
