@@ -1,22 +1,17 @@
 // A real browser on a server with a load, for measuring the page: the bench `page` and `npm run soak` share it.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
-import { delimiter, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { chromium } from 'playwright-core'
+import { endsWithRun } from './engine.mjs'
+import { debianProgram } from './peers/provide.mjs'
 
-function find(program) {
-  const found = process.env.PATH.split(delimiter)
-    .map(folder => join(folder, program))
-    .find(existsSync)
-  if (found === undefined) throw new Error(`${program} is not installed: the page is measured in it`)
-  return found
-}
+const findBrowser = () => debianProgram('chromium', ['chromium'])
 
 /** A server in its own process. `ask` sends it an order and returns its figures. */
 export async function pageServer() {
-  const child = fork(fileURLToPath(new URL('./page-child.mjs', import.meta.url)))
+  await findBrowser() // before a server is started in vain
+  const child = endsWithRun(fork(fileURLToPath(new URL('./page-child.mjs', import.meta.url))))
   const [{ port }] = await once(child, 'message')
   return {
     url: `http://127.0.0.1:${port}`,
@@ -36,7 +31,7 @@ export async function pageServer() {
 /** A tab that shows this address, and what went wrong in it. */
 export async function openPage(url) {
   const browser = await chromium.launch({
-    executablePath: find('chromium'),
+    executablePath: await findBrowser(),
     args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
   })
   const page = await browser.newPage({ viewport: { width: 1_280, height: 860 } })
