@@ -34,7 +34,7 @@ const PROBE_EVERY = 50
 const READ_EVERY = 1_000
 /** The first list of the dashboard. */
 const LIST = '/v1/rows?of=leases&sort=-waiters'
-const PROGRAM = new URL('../dist/cli/program.js', import.meta.url).pathname
+const PROGRAM = new URL('../dist/cli/leasehold.js', import.meta.url).pathname
 
 const place = folder('fleet')
 // Snapshots of many leases fill etcd's history, which its documentation recommends to compact.
