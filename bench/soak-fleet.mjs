@@ -98,7 +98,7 @@ let over = false
 let lost = 0
 const clients = []
 for (let i = 0; i < KEYS; i++) {
-  const body = { name: `team-${i}`, allow: [{ verbs: ['acquire'], prefix: `team-${i}` }] }
+  const body = { name: `team-${i}`, allow: [{ verb: 'acquire', prefix: `team-${i}` }] }
   const { secret } = JSON.parse(await ask(servers[0].port, '/v1/keys', { body }))
   clients.push(await connect(url, { apiKey: secret, holder: `team-${i}` }))
 }
