@@ -140,7 +140,7 @@ export class FileLog {
     const segments = this.#segments
     if (segments.isBroken) await segments.catchUp(segments.end.position.index)
     const head = segments.end.position
-    if (after.index !== head.index || after.nonce !== head.nonce || !this.#database.isLockKept) {
+    if (after.index !== head.index || after.nonce !== head.nonce || !this.#database.isLockKept || this.#database.replaced()) {
       const rejected = await this.#locate(after, head)
       if (rejected) return rejected
     }
@@ -160,8 +160,8 @@ export class FileLog {
 
   /**
    * Of an owner: keeps the lock of one append while it appends again and again. No other process needs the lock then, and as long as it is held, none can have changed
-   * the epoch. If PATH-owner is removed, so that another process can take the log over, or PATH itself, the next look gives the lock up. From then on each append takes
-   * it and compares the epoch, and leaves the lock to others for a moment, as in a shared log.
+   * the epoch. If PATH-owner is removed, so that another process can take the log over, the next look gives the lock up. From then on each append takes it and
+   * compares the epoch, and leaves the lock to others for a moment, as in a shared log.
    */
   #keepLock(): void {
     if (this.#users!.hasLostLock()) {
@@ -177,7 +177,7 @@ export class FileLog {
     this.#cancelLook()
     this.#cancelLook = this.#clock.after(LOOK, () => {
       if (!this.#database.isLockKept) return
-      if (this.#isAppending && !this.#users!.hasLostLock() && !this.#database.replaced()) this.#planLook()
+      if (this.#isAppending && !this.#users!.hasLostLock()) this.#planLook()
       else this.#database.giveUpLock()
     })
   }
