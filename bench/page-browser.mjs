@@ -10,7 +10,7 @@ const findBrowser = () => debianProgram('chromium', ['chromium'])
 
 /** A server in its own process. `ask` sends it an order and returns its figures. */
 export async function pageServer() {
-  await findBrowser() // before a server is started in vain
+  await findBrowser() // a server that no browser visits need not start
   const child = endsWithRun(fork(fileURLToPath(new URL('./page-child.mjs', import.meta.url))))
   const [{ port }] = await once(child, 'message')
   return {

@@ -125,7 +125,7 @@ console.log(
   `${held.length} leases of ${KEYS} keys on ${SERVERS} servers, acquired in ${((performance.now() - filling) / 1_000).toFixed(0)} s`,
 )
 
-/** How long a free name took, whatever happened meanwhile: a failed attempt is followed by the next. */
+/** The times that a free name took, each until it was granted: a failed attempt is followed by the next. */
 let pauses = []
 let failed = 0
 async function probe() {
