@@ -103,7 +103,7 @@ export async function goProgram(name, modulePath, version) {
   const folder = await cached(`${name}-${version}`, async place => {
     const go = find('go')
     say(`building ${name} ${version} with Go; this takes minutes, once`)
-    const options = { cwd: place, timeout: INSTALL_LIMIT }
+    const options = { cwd: place, timeout: BUILD_LIMIT }
     await execute(go, ['mod', 'init', 'peer'], options)
     await execute(go, ['get', `${modulePath}@v${version}`], options)
     await execute(go, ['build', '-o', name, modulePath], options)

@@ -17,9 +17,8 @@ import { folderLock } from './folder-lock.ts'
 
 const run = promisify(execFile)
 const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'leasehold-test-clients')
-const TIMEOUT = 240_000
-/** The first build of Kubernetes' packages takes five minutes of one core; later ones find them in the cache of Go. */
-const BUILD_TIMEOUT = 1_200_000
+/** The first build of Kubernetes' packages takes five minutes of one core; later ones find them in the cache of Go. On a busy machine an installation by pip took as long. */
+const TIMEOUT = 1_200_000
 /** One that is missing fails the installation, and `orSkip` says so. */
 const PYTHON = 'python3'
 const GO = 'go'
@@ -99,7 +98,7 @@ export async function goClients(program: string, ...names: readonly string[]): P
       ['mod', 'tidy'],
       ['build', '-o', `${place}/`, '.', ...others.map(name => name.replace(/@.*/, ''))],
     ])
-      await run(GO, args, { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: GO_ENVIRONMENT })
+      await run(GO, args, { cwd: place, timeout: TIMEOUT, maxBuffer: 16 << 20, env: GO_ENVIRONMENT })
   })
   return join(folder, 'clients')
 }
@@ -127,7 +126,7 @@ export async function goTests(
       await run('chmod', ['-R', 'u+w', join(place, name)]) // modules are kept read-only
     }
     for (const [name, text] of Object.entries(files)) writeFileSync(join(place, 'module', name), text)
-    const options = { cwd: join(place, 'module'), timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: GO_ENVIRONMENT }
+    const options = { cwd: join(place, 'module'), timeout: TIMEOUT, maxBuffer: 16 << 20, env: GO_ENVIRONMENT }
     await run(GO, ['test', '-c', '-o', join(place, 'tests'), '.'], options)
   })
   return join(folder, 'tests')
@@ -141,7 +140,7 @@ export async function rustClients(program: string, manifest: string, lock: strin
     writeFileSync(join(place, 'Cargo.lock'), lock)
     writeFileSync(join(place, 'src/main.rs'), program)
     const env = { ...ENVIRONMENT, CARGO_INCREMENTAL: '0' } // it is built once
-    await run(CARGO, ['build', '--quiet', '--locked'], { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env })
+    await run(CARGO, ['build', '--quiet', '--locked'], { cwd: place, timeout: TIMEOUT, maxBuffer: 16 << 20, env })
   })
   return join(folder, 'target/debug/clients')
 }
