@@ -65,6 +65,11 @@ async function ask(port, target, { key = admin, body } = {}) {
   return text
 }
 
+/** The other servers learn of a new key a moment after the one that created it. */
+async function knows(port, key) {
+  while (!(await ask(port, '/v1/whoami', { key }).catch(() => undefined))) await pause(10)
+}
+
 const servers = []
 async function startServer(i) {
   const { port } = servers[i]
@@ -99,8 +104,9 @@ let lost = 0
 const clients = []
 for (let i = 0; i < KEYS; i++) {
   const body = { name: `team-${i}`, allow: [{ verb: 'acquire', prefix: `team-${i}` }] }
-  const { secret } = JSON.parse(await ask(servers[0].port, '/v1/keys', { body }))
-  clients.push(await connect(url, { apiKey: secret, holder: `team-${i}` }))
+  const { key } = JSON.parse(await ask(servers[0].port, '/v1/keys', { body }))
+  await Promise.all(servers.map(({ port }) => knows(port, key)))
+  clients.push(await connect(url, { apiKey: key, holder: `team-${i}` }))
 }
 
 const filling = performance.now()
