@@ -38,6 +38,7 @@ export const setImmediate = nextTurn
 
 // node:crypto
 export const randomBytes = absent('randomBytes')
+export const randomFillSync = absent('randomFillSync')
 export const createHash = absent('createHash')
 export const hash = absent('hash')
 export const timingSafeEqual = absent('timingSafeEqual')

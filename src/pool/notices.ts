@@ -51,6 +51,8 @@ export class PoolNotices {
   readonly #waiting = new Map<number, number>()
   readonly #reserved = new Set<number>()
   readonly #recalls = new Map<number, Event>()
+  /** Leases whose members nobody asked for in the last view. */
+  #undisturbed: ReadonlySet<number> = new Set()
   /** The ids that were given for each lease that holds members. */
   readonly #given = new Map<number, Set<string>>()
 
@@ -76,6 +78,7 @@ export class PoolNotices {
         if (notice !== undefined && this.#isNew(lease, notice)) notices.push(notice)
     for (const lease of this.#given.keys()) if (!held.has(lease)) this.#given.delete(lease)
     this.#recalls.clear()
+    this.#undisturbed = new Set([...held].filter(([, { grant }]) => !grant.recalled).map(([lease]) => lease))
     this.#remember(view)
     return notices
   }
@@ -152,7 +155,7 @@ export class PoolNotices {
   #recalled({ pool }: PoolView, holding: HeldMembers): PoolNotice | undefined {
     const { grant, members } = holding
     const event = this.#recalls.get(grant.lease)
-    if (!grant.recalled && event === undefined) return undefined
+    if (event === undefined && (!grant.recalled || this.#undisturbed.has(grant.lease))) return undefined // its event is on the way
     const { by = '', cause, value } = event ?? {}
     const left = cause === 'preempt' && /^\d{1,15}$/.test(value ?? '') ? Number(value) : undefined
     const who = by === '' ? 'another holder' : by

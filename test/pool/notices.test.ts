@@ -6,6 +6,8 @@ import { type PoolNotice, PoolNotices } from '../../src/pool/notices.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 
 interface Look {
+  /** Events of this type are on the way: they arrive before the next look. */
+  readonly without?: EventType
   /** Looks when an event of this type has arrived. */
   readonly after?: EventType
   readonly idle?: Readonly<Record<string, number>>
@@ -23,13 +25,18 @@ async function lab(before = 600_000) {
   for (const name of ['g0', 'g1']) await gpus.offer(name)
   const notices = new PoolNotices(before)
   const view = async () => (await leases.read({ kind: 'pool', pool: 'gpus', limit: MAX_POOL_PAGE })).value
+  const hasSeen = (wanted: EventType) => expect.poll(() => seen.some(({ type }) => type === wanted)).toBe(true)
   return {
     leases,
     gpus,
     pass: (ms: number) => clock.advance(ms),
-    async look({ after, idle = {} }: Look = {}): Promise<PoolNotice[]> {
-      if (after !== undefined) await expect.poll(() => seen.some(({ type }) => type === after)).toBe(true)
-      notices.saw(seen.splice(0))
+    view,
+    seen: hasSeen,
+    async look({ after, without, idle = {} }: Look = {}): Promise<PoolNotice[]> {
+      if (after !== undefined) await hasSeen(after)
+      const late = seen.filter(({ type }) => type === without)
+      notices.saw(seen.splice(0).filter(({ type }) => type !== without))
+      seen.push(...late)
       return notices.update(await view(), new Map(Object.entries(idle)))
     },
     waiting: async () => (await view()).waiting,
@@ -102,6 +109,21 @@ test('a recalled lease has one notice that says who asks and when it ends', asyn
   expect(notice).toMatchObject({ kind: 'recalled', lease: yielding.id, by: 'ann', left: 90_000 })
   expect(notice!.text).toMatch(/ann asks for g0 and g1 of gpus back .* They are taken away in 90 s\.$/)
   expect(await here.look()).toEqual([])
+  await yielding.release()
+  await (await waiting).release()
+})
+
+test('a recall that a view shows before its event arrives has one notice, with who asks; without the event, the next view has it', async () => {
+  await using here = await lab()
+  await here.leases.setPolicy('gpus', { preempt: 'marked', preemptNotice: 90_000 })
+  const yielding = await here.gpus.take(2, { account: 'ann', preemptible: true })
+  expect(await here.look()).toEqual([])
+  const waiting = here.gpus.take(1, { account: 'ben', priority: 5 })
+  await here.seen('recalled')
+  expect(await here.look({ without: 'recalled' })).toEqual([])
+  expect(await here.look({ after: 'recalled' })).toMatchObject([{ kind: 'recalled', by: 'ann' }])
+  const lost = new PoolNotices(0)
+  expect(lost.update(await here.view(), new Map())).toMatchObject([{ kind: 'recalled', lease: yielding.id }])
   await yielding.release()
   await (await waiting).release()
 })
