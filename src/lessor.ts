@@ -158,8 +158,11 @@ export type Query =
   | ({ readonly kind: 'pool'; readonly pool: string } & PoolPage)
   /** The pools that have members, waiters or holders. */
   | { readonly kind: 'pools' }
-  /** The last grants of a resource that have ended, oldest first; with a `limit`, the newest so many. */
-  | { readonly kind: 'history'; readonly resource: string; readonly limit?: number }
+  /**
+   * The last grants of a resource that have ended, oldest first; with a `limit`, the newest so many. With a revision `below`: those of all names below it that
+   * ended after that revision, each with its name.
+   */
+  | { readonly kind: 'history'; readonly resource: string; readonly limit?: number; readonly below?: number }
   /** The durations for which the leases of a class of work were held: one sketch for all work, and one for each level of the class that anything is known of. */
   | { readonly kind: 'durations'; readonly class: string }
   | { readonly kind: 'policies' }
@@ -238,6 +241,10 @@ export interface ResourceView {
   readonly grants: readonly GrantView[]
   /** Grants of names above that cover this one: their holders hold it as well. Left out: none. */
   readonly coveredBy?: readonly GrantView[]
+  /** Covering requests that wait for a name above, each with that name. A later request for this name waits behind them. Left out: none. */
+  readonly waitersAbove?: readonly (WaiterView & { readonly resource: string })[]
+  /** While a covering request waits for this name: grants of names below, 20 at most. Left out: none. */
+  readonly heldBelow?: readonly GrantView[]
   readonly queue: readonly WaiterView[]
   /** The highest token shown to `fence`; 0 when none was. */
   readonly fence: number
@@ -265,6 +272,8 @@ export interface LeaseView {
   readonly children: readonly number[]
   /** The holder was asked to give the lease back. */
   readonly recalled: boolean
+  /** It claims all names below its own, too. Left out: its own alone. */
+  readonly covers?: boolean
   /** For how many ms the lease may be held in all, renewals or not. Left out: without a limit. */
   readonly maxLife?: number
 }
@@ -438,6 +447,8 @@ export interface PoolSummary {
 
 /** A grant that has ended. */
 export interface PastGrant {
+  /** Only in an answer about the names below another one. */
+  readonly resource?: string
   readonly lease: number
   readonly holder: string
   readonly token: number

@@ -105,7 +105,7 @@ export async function viewsAround(log: AgentLog, names: ClaimNames, resource: st
 }
 
 /** The key of an agent need not allow it to read folders above its own. */
-function withoutRight(error: unknown): undefined {
+export function withoutRight(error: unknown): undefined {
   if (!LeaseError.is(error, 'FORBIDDEN')) throw error
   return undefined
 }
