@@ -13,7 +13,12 @@ function toJson(clock: Clock, resource: ResourceView): object {
   const frozen = resource.grants.some(({ status }) => status === 'frozen')
   const { grants, coveredBy, heldBelow } = resource
   const dated = (some: readonly GrantView[] | undefined) => some?.map(grant => withExpiry(clock, grant))
-  return { ...resource, grants: dated(grants), ...defined({ coveredBy: dated(coveredBy), heldBelow: dated(heldBelow) }), ...(frozen && { frozen }) }
+  return {
+    ...resource,
+    grants: dated(grants),
+    ...defined({ coveredBy: dated(coveredBy), heldBelow: dated(heldBelow) }),
+    ...(frozen && { frozen }),
+  }
 }
 
 /** The name that holders and waiters see as the author, unless the request names another. */
