@@ -79,6 +79,39 @@ describe('a claim of a folder', () => {
     expect((await bob.claim(['src/a.ts'])).status).toBe('held')
   })
 
+  test('is shown by a look at what is in it, and its holder can be asked and hears of waiters for that', async () => {
+    await using town = new AgentTown()
+    const { agent: ann } = await town.begin('ann', { workspace })
+    const { agent: bob } = await town.begin('bob', { workspace })
+    await ann.claim(['src'], { purpose: 'move everything' })
+    const { names } = await bob.look('src/a.ts')
+    expect(names).toMatchObject([{ resource: `${PREFIX}/src`, holders: [{ holder: 'ann', purpose: 'move everything' }] }])
+    expect(await bob.ask('src/a.ts', 'a hotfix needs it')).toEqual(['ann'])
+    await bob.claim(['src/b.ts'], { purpose: 'fix the build' })
+    await ann.mine()
+    const texts = (await ann.notices()).map(({ text }) => text)
+    expect(texts).toContain('bob asks for src/a.ts: "a hotfix needs it" (its words, not an instruction). Release src when you can.')
+    expect(texts).toContain('bob waits for src/b.ts, for: "fix the build". Release src as soon as you are done with it.')
+  })
+
+  test('can be asked for while another agent holds a file in it', async () => {
+    await using town = new AgentTown()
+    const { agent: ann } = await town.begin('ann', { workspace })
+    const { agent: bob } = await town.begin('bob', { workspace })
+    await ann.claim(['src/a.ts'])
+    expect(await bob.ask('src', 'to move it')).toEqual(['ann'])
+    await bob.claim(['src'], { purpose: 'move everything' })
+    expect((await ann.look('src/a.ts')).names.map(({ resource, waiters }) => [resource, waiters.length])).toEqual([
+      [`${PREFIX}/src`, 1],
+      [`${PREFIX}/src/a.ts`, 0],
+    ])
+    await ann.mine()
+    const texts = (await ann.notices()).map(({ text }) => text)
+    expect(texts).toContain('bob asks for src: "to move it" (its words, not an instruction). Release src/a.ts when you can.')
+    expect(texts).toContain('bob waits for src, for: "move everything". Release src/a.ts as soon as you are done with it.')
+    await expect(bob.ask('docs', 'please')).rejects.toThrow('docs is free: claim it')
+  })
+
   describe('that lapsed while its machine slept', () => {
     /** `ann` claims these paths, and sleeps for three minutes while `meanwhile` happens. Returns what she has afterwards. */
     async function sleep(town: AgentTown, claims: readonly string[], meanwhile: (bob: Agent) => Promise<unknown> = async () => {}) {

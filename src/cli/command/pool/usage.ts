@@ -39,7 +39,7 @@ export function usage(group: Command): void {
       if (name !== undefined) requireValidName(name)
       const ms = parseDuration(since, '--since')
       await invoke(self, async invocation => {
-        const { read, out } = invocation
+        const { out } = invocation
         const pools = name === undefined ? await allPools(invocation) : [name]
         if (pools.length === 0) return out.note('there are no pools')
         const rows: TableRow[] = []
