@@ -60,6 +60,8 @@ describe('a claim of a folder', () => {
     const denied = await edit(town, 'bob')
     expect([denied.allow, (await bob.claim(['src/server.ts'])).status]).toEqual([false, 'queued'])
     expect(denied.reason).toContain('held by ann (by its claim of src/)')
+    // It queues for what it edits, and not for the whole folder.
+    expect(denied.reason).toContain(`["name:${PREFIX}/src/server.ts"]`)
   })
 
   test('waits for an edit that a hook has allowed', async () => {
@@ -67,6 +69,16 @@ describe('a claim of a folder', () => {
     expect((await edit(town, 'ann')).allow).toBe(true)
     const { agent: bob } = await town.begin('bob', { workspace })
     expect(await bob.claim(['src'])).toMatchObject({ status: 'queued', waitsFor: [{ resource: `${PREFIX}/src/server.ts` }] })
+  })
+
+  test('that waits keeps a hook from allowing other files in it, which says for whom', async () => {
+    await using town = new AgentTown()
+    const { agent: ann } = await town.begin('ann', { workspace })
+    const { agent: bob } = await town.begin('bob', { workspace })
+    await ann.claim(['src/a.ts'])
+    await bob.claim(['src'], { purpose: 'move everything' })
+    const denied = await edit(town, 'eve')
+    expect(denied.reason).toMatch(/^leasehold: src\/server\.ts is behind bob, who waits for src, for: "move everything"\. Do not/)
   })
 
   test('of an idle agent goes to an agent that waits for a file in it', async () => {
