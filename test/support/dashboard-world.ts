@@ -230,7 +230,7 @@ async function claims(here: World): Promise<void> {
       here,
       acquire(
         name,
-        paths.map(path => `repo/github.com~acme~app/${path}`),
+        paths.map(path => `repo/github.com/acme/app/${path}`),
         {
           ttl: 60_000,
           maxLife: 14_400_000,

@@ -434,7 +434,11 @@ function Reservations({ pool: { reservations }, hues }: { readonly pool: PoolAns
 function shareOf({ usage, weight }: PoolAnswerView['accounts'][number], accounts: PoolAnswerView['accounts']): VNode {
   const used = accounts.reduce((sum, account) => sum + account.usage, 0)
   const due = (100 * weight) / accounts.reduce((sum, account) => sum + account.weight, 0)
-  return <span title={`${due.toFixed(1)} % by its weight`}>{used === 0 ? '·' : `${Math.round((100 * usage) / used)} %`}</span>
+  return (
+    <span class="second" title={`${due.toFixed(1)} % by its weight`}>
+      {used === 0 ? '' : `${Math.round((100 * usage) / used)} %`}
+    </span>
+  )
 }
 
 function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView; readonly hues: Hues }): VNode {
@@ -453,7 +457,6 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
                 <th class="end">Quota</th>
                 <th class="end">Weight</th>
                 <th class="end">Used</th>
-                <th class="end">Share</th>
               </tr>
             </thead>
             <tbody>
@@ -470,8 +473,8 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
                     <td class="end">{weight}</td>
                     <td class="end" title={`${usage} unit-ms, decayed`}>
                       {duration(usage)}
+                      {shareOf(of, accounts)}
                     </td>
-                    <td class="end">{shareOf(of, accounts)}</td>
                   </tr>
                 )
               })}
