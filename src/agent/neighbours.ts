@@ -130,7 +130,7 @@ export async function blockers(
     .filter(
       view =>
         view.grants.some(({ lease }) => isOwnName(view) || !own.has(lease)) ||
-        view.queue.some(({ lease, position }) => lease !== record.lease && position === 0),
+        view.queue.some(({ lease, position }) => lease !== record.lease && position === 0 && (isOwnName(view) || !own.has(lease))),
     )
     .slice(0, MAX_LISTED)
   return Promise.all(blocked.map(view => describeName(describer, view)))

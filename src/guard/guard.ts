@@ -212,7 +212,8 @@ function whyDenied(view: NameView | undefined, agent: string, path: GuardedPath,
   const waiting = view?.waiters.length ? `, ${view.waiters.length} waiting` : ''
   if (holder === undefined) return `${shown} is held by a holder that is just stopping${waiting}`
   const other = holder.holder === agent ? ' in another conversation of yours' : ''
-  const idle = holder.idleSeconds === undefined ? '' : `, last active ${inWords(holder.idleSeconds * 1_000)} ago`
+  const { idleSeconds } = holder
+  const idle = idleSeconds === undefined ? '' : idleSeconds === 0 ? ', active now' : `, last active ${inWords(idleSeconds * 1_000)} ago`
   return `${shown} is held by ${holder.holder}${other}${byFolder(path, resource)}${purpose(holder)}, for ${inWords(holder.forSeconds * 1_000)}${idle}${waiting}`
 }
 

@@ -71,6 +71,15 @@ describe('a claim of a folder', () => {
     expect(await bob.claim(['src'])).toMatchObject({ status: 'queued', waitsFor: [{ resource: `${PREFIX}/src/server.ts` }] })
   })
 
+  test('that waits behind another claim of its agent names only what others hold', async () => {
+    await using town = new AgentTown()
+    const { agent: ann } = await town.begin('ann', { workspace })
+    const { agent: bob } = await town.begin('bob', { workspace })
+    await ann.claim(['src'])
+    await bob.claim(['src/a.ts'])
+    expect((await bob.claim(['.'])).waitsFor?.map(({ resource }) => resource)).toEqual([`${PREFIX}/src`])
+  })
+
   test('that waits keeps a hook from allowing other files in it, which says for whom', async () => {
     await using town = new AgentTown()
     const { agent: ann } = await town.begin('ann', { workspace })
