@@ -23,6 +23,7 @@ import type { Outcome } from './kernel/outcome.ts'
 import type { ApiKeyView } from './lessor/key-view.ts'
 import type { ListPart } from './lessor/list-part.ts'
 import type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
+import type { SketchView } from './lessor/sketch-view.ts'
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
@@ -105,6 +106,7 @@ export interface Completion {
 }
 
 export type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
+export type { SketchBin, SketchView } from './lessor/sketch-view.ts'
 
 /** Restricts a list. Which items are left out when there are more than `limit` is not guaranteed. */
 export interface Listing {
@@ -463,26 +465,6 @@ export interface PastGrant {
   readonly exit?: number
   readonly ran?: number
   readonly command?: string
-}
-
-/** The leases of a class of work were held for these durations, and so many lapsed: a histogram. */
-export interface SketchView {
-  /** The class: a path such as `jobs/model=a100`. Its sketch has the durations of all classes below it. Empty: all work. */
-  readonly class: string
-  readonly ended: number
-  /** Those that lapsed: their holder died, or could not reach the lessor. */
-  readonly died: number
-  readonly bins: readonly SketchBin[]
-}
-
-/** A bin with something in it (edges: src/kernel/state/durations.ts). Each list has one number for each of two folds. */
-export interface SketchBin {
-  readonly bin: number
-  readonly counts: readonly number[]
-  /** The sums of what the durations are longer than the lower edge of the bin, in ms. */
-  readonly sums: readonly number[]
-  /** The sums of their squares, where the bin is 1 wide, in units of 1 / 1,048,576. */
-  readonly squares: readonly number[]
 }
 
 /** The size of the whole state. */

@@ -162,7 +162,7 @@ export function resourceView(
 /** Claims that are shown of the names around one. */
 const MAX_AROUND = 20
 
-/** What stands in the way of a request between names of which one covers the other, besides grants above. */
+/** Returns what stands in the way of a request between names of which one covers the other, besides grants above. */
 function around(
   state: State,
   name: string,

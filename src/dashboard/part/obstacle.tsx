@@ -1,4 +1,4 @@
-/** What keeps a waiter from a name: a holder of the name itself, a covering claim above it or, if the waiter covers the name, a claim below it. */
+/** Tells what keeps a waiter from a name: a holder of the name itself, a covering claim above it or, if the waiter covers the name, a claim below it. */
 import type { VNode } from 'preact'
 import type { ResourceAnswer } from '../answers.ts'
 import { HolderLink, ResourceName } from './basics.tsx'
