@@ -14,6 +14,8 @@ export interface FactsByCode {
    */
   readonly HELD: {
     readonly resource?: string
+    /** The holder has it by its claim of this name, above or below. */
+    readonly claim?: string
     readonly holder?: string
     readonly lease?: number
     readonly token?: number

@@ -23,6 +23,7 @@ import type { Outcome } from './kernel/outcome.ts'
 import type { ApiKeyView } from './lessor/key-view.ts'
 import type { ListPart } from './lessor/list-part.ts'
 import type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
+import type { SketchView } from './lessor/sketch-view.ts'
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
@@ -105,6 +106,7 @@ export interface Completion {
 }
 
 export type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
+export type { SketchBin, SketchView } from './lessor/sketch-view.ts'
 
 /** Restricts a list. Which items are left out when there are more than `limit` is not guaranteed. */
 export interface Listing {
@@ -158,8 +160,11 @@ export type Query =
   | ({ readonly kind: 'pool'; readonly pool: string } & PoolPage)
   /** The pools that have members, waiters or holders. */
   | { readonly kind: 'pools' }
-  /** The last grants of a resource that have ended, oldest first; with a `limit`, the newest so many. */
-  | { readonly kind: 'history'; readonly resource: string; readonly limit?: number }
+  /**
+   * The last grants of a resource that have ended, oldest first; with a `limit`, the newest so many. With a revision `below`: those of all names below it that
+   * ended after that revision, each with its name.
+   */
+  | { readonly kind: 'history'; readonly resource: string; readonly limit?: number; readonly below?: number }
   /** The durations for which the leases of a class of work were held: one sketch for all work, and one for each level of the class that anything is known of. */
   | { readonly kind: 'durations'; readonly class: string }
   | { readonly kind: 'policies' }
@@ -238,6 +243,10 @@ export interface ResourceView {
   readonly grants: readonly GrantView[]
   /** Grants of names above that cover this one: their holders hold it as well. Left out: none. */
   readonly coveredBy?: readonly GrantView[]
+  /** Covering requests that wait for a name above, each with that name. A later request for this name waits behind them. Left out: none. */
+  readonly waitersAbove?: readonly (WaiterView & { readonly resource: string })[]
+  /** While a covering request waits for this name: grants of names below, 20 at most. Left out: none. */
+  readonly heldBelow?: readonly GrantView[]
   readonly queue: readonly WaiterView[]
   /** The highest token shown to `fence`; 0 when none was. */
   readonly fence: number
@@ -265,6 +274,8 @@ export interface LeaseView {
   readonly children: readonly number[]
   /** The holder was asked to give the lease back. */
   readonly recalled: boolean
+  /** It claims all names below its own, too. Left out: its own alone. */
+  readonly covers?: boolean
   /** For how many ms the lease may be held in all, renewals or not. Left out: without a limit. */
   readonly maxLife?: number
 }
@@ -438,6 +449,8 @@ export interface PoolSummary {
 
 /** A grant that has ended. */
 export interface PastGrant {
+  /** Only in an answer about the names below another one. */
+  readonly resource?: string
   readonly lease: number
   readonly holder: string
   readonly token: number
@@ -452,26 +465,6 @@ export interface PastGrant {
   readonly exit?: number
   readonly ran?: number
   readonly command?: string
-}
-
-/** The leases of a class of work were held for these durations, and so many lapsed: a histogram. */
-export interface SketchView {
-  /** The class: a path such as `jobs/model=a100`. Its sketch has the durations of all classes below it. Empty: all work. */
-  readonly class: string
-  readonly ended: number
-  /** Those that lapsed: their holder died, or could not reach the lessor. */
-  readonly died: number
-  readonly bins: readonly SketchBin[]
-}
-
-/** A bin with something in it (edges: src/kernel/state/durations.ts). Each list has one number for each of two folds. */
-export interface SketchBin {
-  readonly bin: number
-  readonly counts: readonly number[]
-  /** The sums of what the durations are longer than the lower edge of the bin, in ms. */
-  readonly sums: readonly number[]
-  /** The sums of their squares, where the bin is 1 wide, in units of 1 / 1,048,576. */
-  readonly squares: readonly number[]
 }
 
 /** The size of the whole state. */

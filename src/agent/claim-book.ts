@@ -202,8 +202,11 @@ export class ClaimBook {
     activity.note()
     this.#noteName()
     for (const claim of this.claims) this.#unexplained.push({ claim, lateBy: Number.POSITIVE_INFINITY, session: end })
+    const held = this.claims.filter(claim => claim.held)
     this.#claims.clear()
     this.#heldSince.clear()
+    // A claim that ended with the session is frozen for the rest of its term. One of a file must not keep that of its folder from being resumed.
+    if (end.cause === 'lapsed') await Promise.all(held.map(({ lease }) => log.release(lease)))
   }
 
   #noteName(): void {
@@ -233,7 +236,8 @@ export class ClaimBook {
     const hasMerelyLapsed = cause === 'lapsed' || (cause === 'parent' && session !== undefined)
     if (cause === 'revoked' && by.startsWith(IDLE)) return this.#lost(claim, 'idle', by.slice(IDLE.length), idleText(by.slice(IDLE.length)))
     if (!hasMerelyLapsed) return this.#lost(claim, cause, by, endText(cause, by))
-    const result = await resume(log, claim, async () => {
+    const { notices, names } = this.#options
+    const result = await resume(log, { record: claim, holder: this.#session.name, names }, async () => {
       // An attempt before this one may have been granted, and its answer lost.
       const again = this.claims.find(
         one => one.held && one.conversation === claim.conversation && claim.resources.every(resource => resource in one.tokens),
@@ -242,10 +246,10 @@ export class ClaimBook {
     })
     if (result.kind === 'taken') {
       if (result.released !== undefined) this.#forget(result.released)
-      const text = `It was not renewed in time, and ${result.by} was granted it meanwhile. What you read may be out of date: claim it again, then read it again.`
+      const what = claim.resources.includes(result.resource) ? 'it' : names.shown(result.resource)
+      const text = `It was not renewed in time, and ${result.by} was granted ${what} meanwhile. What you read may be out of date: claim it again, then read it again.`
       return this.#lost(claim, 'lapsed', result.by, text)
     }
-    const { notices, names } = this.#options
     const shown = claim.resources.map(resource => names.shown(resource))
     const tokens = Object.values(this.#claims.get(result.lease)?.tokens ?? {})
     const text = `${shown.join(', ')} was not renewed in time (this machine slept, or the server was away). No other holder was granted it meanwhile: you hold it again, under a new token (${tokens.join(', ')}).`

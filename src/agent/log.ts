@@ -49,6 +49,11 @@ export class AgentLog {
     return (await this.#read({ kind: 'history', resource })).value.filter(({ revision }) => revision > 0)
   }
 
+  /** The grants of names below this one that ended after a revision, each with its name. */
+  async historyBelow(resource: string, after: number): Promise<readonly PastGrant[]> {
+    return (await this.#read({ kind: 'history', resource, below: after })).value
+  }
+
   async entries(prefix: string, limit: number): Promise<readonly EntryView[]> {
     return (await this.#read({ kind: 'entries', prefix, limit })).value
   }

@@ -24,7 +24,7 @@ const MAX_AGENT_SEGMENTS = 4
 export interface Workspace {
   /** An absolute path; empty if the folder is on another machine, so that only relative paths have a meaning. */
   readonly root: string
-  /** Such as `repo/github.com~acme~app`. */
+  /** Such as `repo/github.com/acme/app`. */
   readonly prefix: string
 }
 

@@ -81,31 +81,36 @@ async function describeName(describer: Describer, { resource, grants, queue }: R
   }
 }
 
-/** The names under a prefix that are held or waited for. */
+/** The names under a prefix that are held or waited for, and those above it that cover it. */
 export async function look(log: AgentLog, prefix: string): Promise<{ readonly names: readonly NameView[]; readonly more: boolean }> {
   const { value, more = false } = await log.resourcesUnder(prefix, MAX_LOOK)
+  const here = prefix === '' ? undefined : await log.resource(prefix).catch(withoutRight)
   const describer = new Describer(log)
-  const names = await Promise.all(value.map(view => describeName(describer, view)))
+  const views = [...(here === undefined ? [] : viewsAbove(here)), ...value]
+  const names = await Promise.all(views.map(view => describeName(describer, view)))
   return { names: names.filter(({ holders, waiters }) => holders.length + waiters.length > 0), more }
 }
 
-/** A name, and for a path what is claimed above it with all below, and below it. */
+/** A name, what is claimed above it with all below and, for a path, what is claimed below it. */
 export async function viewsAround(log: AgentLog, names: ClaimNames, resource: string): Promise<readonly ResourceView[]> {
   const here = await log.resource(resource)
-  if (!names.isPath(resource)) return [here]
-  const paths = names.pathsAbove(resource)
-  const above = await Promise.all(paths.map(name => log.resource(name).catch(withoutRight)))
+  if (!names.isPath(resource)) return [here, ...viewsAbove(here)]
   const { value: below } = await log.resourcesUnder(resource, MAX_LOOK)
-  const covering = paths.map((name, i) => ({
+  return [here, ...viewsAbove(here), ...below.filter(view => view.resource !== resource)]
+}
+
+/** The covering claims above a name, and the covering requests that wait there. */
+function viewsAbove({ coveredBy = [], waitersAbove = [] }: ResourceView): readonly ResourceView[] {
+  const names = new Set([...coveredBy, ...waitersAbove].map(({ resource }) => resource))
+  return [...names].map(name => ({
     ...{ resource: name, capacity: 1, fence: 0 },
-    grants: (here.coveredBy ?? []).filter(grant => grant.resource === name),
-    queue: (above[i]?.queue ?? []).filter(({ covers }) => covers === true),
+    grants: coveredBy.filter(({ resource }) => resource === name),
+    queue: waitersAbove.filter(({ resource }) => resource === name),
   }))
-  return [here, ...covering, ...below.filter(view => view.resource !== resource)]
 }
 
 /** The key of an agent need not allow it to read folders above its own. */
-function withoutRight(error: unknown): undefined {
+export function withoutRight(error: unknown): undefined {
   if (!LeaseError.is(error, 'FORBIDDEN')) throw error
   return undefined
 }
@@ -125,7 +130,7 @@ export async function blockers(
     .filter(
       view =>
         view.grants.some(({ lease }) => isOwnName(view) || !own.has(lease)) ||
-        view.queue.some(({ lease, position }) => lease !== record.lease && position === 0),
+        view.queue.some(({ lease, position }) => lease !== record.lease && position === 0 && (isOwnName(view) || !own.has(lease))),
     )
     .slice(0, MAX_LISTED)
   return Promise.all(blocked.map(view => describeName(describer, view)))

@@ -17,13 +17,20 @@ export interface ExplainedFacts {
 
 export function resourceSentences(known: ExplainedFacts): string[] {
   const { resource, summary } = known
-  const { grants, queue, coveredBy = [] } = resource
+  const { grants, queue, coveredBy = [], waitersAbove = [], heldBelow = [] } = resource
   return [
     ...(summary.quiet
       ? ['No lease is granted at the moment: the log lost records or was restored, and holders of lost leases may still be running.']
       : []),
     ...(grants.length === 0 && coveredBy.length === 0 ? free(known) : grants.flatMap(grant => heldBy(grant, known))),
     ...coveredBy.map(grant => coveringSentence(resource.resource, grant)),
+    ...waitersAbove
+      .slice(0, 1)
+      .map(
+        ({ holder, resource: above }) =>
+          `${holder} waits for ${above} with all names below it: a new request for ${resource.resource} waits behind that.`,
+      ),
+    ...belowSentence(resource.resource, heldBelow),
     ...room(resource),
     ...disagreement(resource),
     ...(queue.length > 0 ? waiters(known) : []),
@@ -76,6 +83,13 @@ function coveringSentence(name: string, { resource, holder, lease, token, status
   return `${name} is covered: ${holder} (lease ${lease}, token ${token}) holds ${resource} with all names below it${left}. Without a renewal that ends in ${inWords(remaining)}.`
 }
 
+/** For a waiter that covers the name. */
+function belowSentence(name: string, held: readonly GrantView[]): string[] {
+  if (held.length === 0) return []
+  const some = held.slice(0, 5).map(({ resource, holder }) => `${resource} (${holder})`)
+  return [`A request for ${name} with all names below it waits for ${joinWithAnd(some)}${held.length > some.length ? ', and more' : ''}.`]
+}
+
 function room({ capacity, limit, grants, queue }: ResourceView): string[] {
   const used = unitsTaken(grants)
   if (capacity === 0) return ['Its capacity is 0: no lease is granted until a policy raises it.']
@@ -103,14 +117,15 @@ function disagreement({ limit, capacity, grants, queue }: ResourceView): string[
   ]
 }
 
-function waiters({ resource: { queue, grants }, now }: ExplainedFacts): string[] {
+function waiters({ resource: { queue, grants, coveredBy, heldBelow }, now }: ExplainedFacts): string[] {
   const ahead = queue.slice(0, 5).map(({ holder, since, priority, ...want }) => {
     const wants = want.shared || want.units > 1 ? `, wants ${unitsOf(want)}` : ''
     return `${holder} (for ${inWords(Math.max(0, now - since))}${priority === 0 ? '' : `, priority ${priority}`}${wants})`
   })
   const more = queue.length > ahead.length ? ` ${queue.length - ahead.length} more are behind them.` : ''
   const one = queue.length === 1
-  const why = grants.length === 0 ? ', although it is not held' : ''
+  const isHeld = grants.length > 0 || coveredBy !== undefined || heldBelow !== undefined
+  const why = isHeld ? '' : ', although it is not held'
   return [
     `${queue.length} ${one ? 'waiter' : 'waiters'}${why}: ${joinWithAnd(ahead)}.${more} A new request queues behind ${one ? 'it' : 'them'}, unless its priority is higher.`,
   ]

@@ -54,6 +54,7 @@ export interface ShownLease {
   readonly parent: number
   readonly children: number
   readonly recalled: boolean
+  readonly covers?: boolean
   readonly maxLife?: number
 }
 

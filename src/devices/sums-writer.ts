@@ -4,7 +4,7 @@ import type { Command, EntryChange } from '../kernel/command.ts'
 import { propose } from '../lessor/propose.ts'
 import { refusedError } from '../refused-error.ts'
 import type { OfferContext } from './offer-event.ts'
-import { dayOf, dayOfKey, KEPT_DAYS, parseSums, SUMS, sumsKey, sumsPrefix, type UsageSum, UsageSums } from './usage-sums.ts'
+import { dayOf, dayOfKey, daysLeft, KEPT_DAYS, parseSums, SUMS, sumsKey, sumsPrefix, type UsageSum, UsageSums } from './usage-sums.ts'
 
 /** All sums of all pools: fifty hosts for a year, with room. */
 const MOST_SUMS = 50_000
@@ -59,7 +59,7 @@ export class SumsWriter {
     }
   }
 
-  /** Reads what this host has written for the day, and returns the removal of its days that are too old. */
+  /** Reads what this host has written for the day, and returns the removal of days that are too old: its own, and those of hosts that never came back. */
   async #load(today: number, signal: AbortSignal): Promise<EntryChange[]> {
     const { leases, pool, host } = this.#context
     const { value } = await leases.read({ kind: 'entries', prefix: sumsPrefix(pool, host) }, { signal })
@@ -70,8 +70,14 @@ export class SumsWriter {
       if (isFirst && found !== undefined && key === sumsKey(pool, host, today)) this.#sums.load(found)
     }
     this.#loaded = today
-    const old = value.filter(({ key }) => dayOfKey(key) <= today - KEPT_DAYS).slice(0, REMOVED_AT_ONCE)
-    return old.map(({ key }) => ({ key, delete: true }))
+    const old: { readonly key: string }[] = value.filter(({ key }) => dayOfKey(key) <= today - KEPT_DAYS).slice(0, REMOVED_AT_ONCE)
+    for (const day of daysLeft(today)) {
+      if (old.length >= REMOVED_AT_ONCE) break
+      const left = await leases.read({ kind: 'entries', prefix: sumsPrefix(pool), named: `${day}`, limit: REMOVED_AT_ONCE }, { signal })
+      old.push(...left.value)
+    }
+    const keys = new Set(old.map(({ key }) => key))
+    return [...keys].slice(0, REMOVED_AT_ONCE).map(key => ({ key, delete: true }))
   }
 
   async #change(success: readonly EntryChange[], signal: AbortSignal): Promise<void> {

@@ -1,6 +1,7 @@
 /**
  * Who held and used the devices of a host on each day: sums by account, user and kind of device. They are entries `leasehold/usage/POOL/HOST/DAY` that belong to no
- * lease, so they stay when the host is gone. A policy bounds their number (`freeEntries` of `leasehold/usage`), and each host removes its own after a year.
+ * lease, so they stay when the host is gone. A policy bounds their number (`freeEntries` of `leasehold/usage`). Each host removes its own after a year, and a week later
+ * those of hosts that are gone.
  *
  * They are for people: a key that may register there can write anything, and nothing is decided by them. Days are days of UTC, by the time of the log.
  */
@@ -8,6 +9,10 @@ export const SUMS = 'leasehold/usage'
 const DAY = 86_400_000
 /** Days that the sums of a host are kept. */
 export const KEPT_DAYS = 366
+/** Days for which a host that is gone may still come back and remove its own. */
+const FOR_OWNER = 7
+/** Days whose sums of other hosts are looked for: as long no host may have offered. */
+const LOOKED_BACK = 60
 /** Rows of one day. Further ones are added up under `OTHERS`. */
 const MAX_ROWS = 60
 const OTHERS = 'others'
@@ -49,6 +54,16 @@ export function sumsKey(pool: string, host: string, day: number): string {
 
 export function dayOf(at: number): number {
   return Math.floor(at / DAY)
+}
+
+/** The days of which a host removes what others have left. */
+export function daysLeft(today: number): readonly number[] {
+  return Array.from({ length: LOOKED_BACK }, (_, i) => today - KEPT_DAYS - FOR_OWNER - i)
+}
+
+/** The pool in the key of an entry; empty if it has none. */
+export function poolOfKey(key: string): string {
+  return /^leasehold\/usage\/(.+)\/[^/]+\/\d{1,9}$/.exec(key)?.[1] ?? ''
 }
 
 /** The day in the key of an entry. NaN if it has none. */

@@ -13,6 +13,7 @@ import { type Denial, denialKey } from '../agent/activity.ts'
 import { Agent } from '../agent/agent.ts'
 import { labelOf } from '../agent/claim-record.ts'
 import { oneLine } from '../agent/names.ts'
+import type { NameView } from '../agent/neighbours.ts'
 import { namesOf, presentName } from '../agent/present.ts'
 import { inWords } from '../duration.ts'
 import { isRefusal, LeaseError } from '../errors.ts'
@@ -189,23 +190,36 @@ function gitDirsOf(paths: readonly GuardedPath[]): Pick<GuardDecision, 'gitDirs'
 /** Who, why, since when, and how to queue. */
 async function deny({ agent, leases }: Edit, path: GuardedPath, resource: string): Promise<GuardDecision> {
   const { names } = await agent.look(resource)
-  const view = names.find(name => name.resource === resource)
-  const holder = view?.holders[0]
-  const isBelow = resource.startsWith(`${path.resource}/`)
-  const shown = shownPath(isBelow ? { ...path, resource } : path)
-  const folder = isBelow || resource === path.resource ? '' : ` (by its claim of ${shownPath({ ...path, resource })}/)`
-  const other = holder?.holder === agent.name ? ' in another conversation of yours' : ''
-  const who = holder === undefined ? 'by a holder that is just stopping' : `by ${holder.holder}${other}${folder}`
-  const purpose = holder?.purpose ? `, for: ${JSON.stringify(holder.purpose)}` : ''
-  const since = holder === undefined ? '' : `, for ${inWords(holder.forSeconds * 1_000)}`
-  const idle = holder?.idleSeconds === undefined ? '' : `, last active ${inWords(holder.idleSeconds * 1_000)} ago`
-  const waiting = view?.waiters.length ? `, ${view.waiters.length} waiting` : ''
-  const why = `${shown} is held ${who}${purpose}${since}${idle}${waiting}`
+  const why = whyDenied(
+    names.find(name => name.resource === resource),
+    agent.name,
+    path,
+    resource,
+  )
   await noteDenial(agent, leases, { at: leases.clock.wall(), resource, reason: oneLine(why, REASON_CHARACTERS) })
   return {
     allow: false,
-    reason: `leasehold: ${why}. Do not write it in another way. Work on something else, or queue for it: call the leasehold tool claim with names [${JSON.stringify(`name:${resource}`)}] and wait_seconds 45, and edit when it is held. A person sees more with: leasehold explain ${resource}`,
+    reason: `leasehold: ${why}. Do not write it in another way. Work on something else, or queue for it: call the leasehold tool claim with names [${JSON.stringify(`name:${path.resource}`)}] and wait_seconds 45, and edit when it is held. A person sees more with: leasehold explain ${resource}`,
   }
+}
+
+function whyDenied(view: NameView | undefined, agent: string, path: GuardedPath, resource: string): string {
+  const [holder, waiter] = [view?.holders[0], view?.waiters[0]]
+  const purpose = (one: { readonly purpose: string }) => (one.purpose === '' ? '' : `, for: ${JSON.stringify(one.purpose)}`)
+  const shown = shownPath(resource.startsWith(`${path.resource}/`) ? { ...path, resource } : path)
+  if (holder === undefined && waiter !== undefined && resource !== path.resource)
+    return `${shown} is behind ${waiter.holder}, who waits for ${shownPath({ ...path, resource })}${purpose(waiter)}`
+  const waiting = view?.waiters.length ? `, ${view.waiters.length} waiting` : ''
+  if (holder === undefined) return `${shown} is held by a holder that is just stopping${waiting}`
+  const other = holder.holder === agent ? ' in another conversation of yours' : ''
+  const { idleSeconds } = holder
+  const idle = idleSeconds === undefined ? '' : idleSeconds === 0 ? ', active now' : `, last active ${inWords(idleSeconds * 1_000)} ago`
+  return `${shown} is held by ${holder.holder}${other}${byFolder(path, resource)}${purpose(holder)}, for ${inWords(holder.forSeconds * 1_000)}${idle}${waiting}`
+}
+
+/** ` (by its claim of src/)` if a folder above the path is claimed. */
+function byFolder(path: GuardedPath, resource: string): string {
+  return path.resource.startsWith(`${resource}/`) ? ` (by its claim of ${shownPath({ ...path, resource })}/)` : ''
 }
 
 /** For people. A key that may not register entries is denied all the same. */
@@ -271,7 +285,10 @@ async function checkCommit(who: HookAgent, event: HookEvent, context: GuardConte
     if (grants.length > 0) own ??= await namesOf(leases, identityOf(who))
     const other = grants.find(({ holder }) => !own!.some(name => holder === name || holder.startsWith(`${name}/`)))
     const token = event.tokens?.[path.resource]
-    if (other !== undefined) problems.push(`${shownPath(path)} is held by ${other.holder}: commit it when that agent has released it`)
+    if (other !== undefined)
+      problems.push(
+        `${shownPath(path)} is held by ${other.holder}${byFolder(path, other.resource)}: commit it when that agent has released it`,
+      )
     else if (token !== undefined && (await isStale(leases, path.resource, token)))
       problems.push(
         `${shownPath(path)} was written under token ${token}, and another agent has committed it under a newer one since: take over its version, then edit again`,

@@ -1,7 +1,7 @@
 /** The options of `acquire`, `tryAcquire`, `request` and `grant`, and the checks that refuse a wrong one. */
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import type { PoolRequest } from '../kernel/command.ts'
+import { MAX_RESOURCES, type PoolRequest } from '../kernel/command.ts'
 import { Lease, type RenewalStrategy, type Requirement } from '../lease.ts'
 import type { TtlRange } from '../lessor/ttl-range.ts'
 import { checkOptionNames, kindOf, noOption } from '../options.ts'
@@ -276,7 +276,14 @@ export function checkNames(names: unknown): readonly string[] {
   if (!Array.isArray(names) || !names.every(name => typeof name === 'string'))
     throw new LeaseError('INVALID', `a resource is a text such as 'jobs/nightly', or an array of them, not ${kindOf(names)}`)
   if (names.length === 0) throw new LeaseError('INVALID', 'no resource is named. For a lease without resources use grant()')
-  return names.length === 1 ? names : [...new Set(names)]
+  if (names.length === 1) return names
+  const different = [...new Set(names)]
+  if (different.length > MAX_RESOURCES)
+    throw new LeaseError(
+      'INVALID',
+      `${different.length} resources in one request, more than ${MAX_RESOURCES}: acquire a name above them with covers: true (leasehold run NAME --covers), or fewer of them at a time`,
+    )
+  return different
 }
 
 export function parentOf(parent: unknown): Lease | number | undefined {

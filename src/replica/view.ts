@@ -1,6 +1,6 @@
 /** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
-import { coveringGrants } from '../kernel/rule/covers.ts'
+import { coveringGrants, coveringWaiters, firstGrantsBelow } from '../kernel/rule/covers.ts'
 import { flapOf } from '../kernel/rule/flap.ts'
 import { limitInForce } from '../kernel/rule/permits.ts'
 import { capacityOf, rule } from '../kernel/rule/policy.ts'
@@ -53,7 +53,9 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'pools':
       return poolSummaries(state)
     case 'history':
-      return historyView(state, query.resource, query.limit)
+      return query.below === undefined
+        ? historyView(state, query.resource, query.limit)
+        : historyBelow(state, query.resource, query.below, query.limit)
     case 'durations':
       return sketchViews(state, query.class)
     case 'policies':
@@ -80,6 +82,16 @@ function historyView(state: State, resource: string, limit = Number.POSITIVE_INF
   const keptFor = rule(state, numbersKey(resource), 'maxLife')
   const runs = keptRuns(key => state.free.get(key)?.value, resource, keptFor === 0 ? 0 : state.wall - keptFor, most)
   return newest(withRuns(past, runs), most)
+}
+
+function historyBelow(state: State, resource: string, after: number, limit = Number.POSITIVE_INFINITY): readonly PastGrant[] {
+  const found: PastGrant[] = []
+  for (const [name, past] of state.history) {
+    if (!name.startsWith(`${resource}/`)) continue
+    for (const { by, ...grant } of past) if (grant.revision > after) found.push({ resource: name, ...grant, ...(by !== '' && { by }) })
+  }
+  found.sort((one, other) => one.revision - other.revision)
+  return newest(found, Math.max(1, limit))
 }
 
 function newest<T>(items: readonly T[], most: number): readonly T[] {
@@ -141,8 +153,33 @@ export function resourceView(
     ...(resource !== undefined && (resource.permits?.total ?? 0) > 0 && !isCovered && { limit: limitInForce(state, resource) }),
     grants: (resource?.grants ?? []).slice(0, holders).map(grant => grantView(grant, remaining)),
     ...(above.length > 0 && { coveredBy: above.slice(0, holders).map(grant => grantView(grant, remaining)) }),
+    ...around(state, name, resource, remaining),
     queue: first.length < waiters ? [...first, ...poolQueue(state, name, waiters - first.length)] : first,
     fence: state.fences.get(name) ?? 0,
+  }
+}
+
+/** Claims that are shown of the names around one. */
+const MAX_AROUND = 20
+
+/** Returns what stands in the way of a request between names of which one covers the other, besides grants above. */
+function around(
+  state: State,
+  name: string,
+  resource: Resource | undefined,
+  remaining: Remaining,
+): Pick<ResourceView, 'waitersAbove' | 'heldBelow'> {
+  const waiters = coveringWaiters(state, name).slice(0, MAX_AROUND)
+  const isAwaited = resource?.queue.some(({ extras }) => extras!.covers) === true
+  const below = isAwaited ? firstGrantsBelow(state, name, MAX_AROUND) : []
+  return {
+    ...(waiters.length > 0 && {
+      waitersAbove: waiters.map(([lease, above]) => {
+        const place = state.resources.get(above)!
+        return { resource: above, ...waiterView(place, lease, positionOf(place, lease)) }
+      }),
+    }),
+    ...(below.length > 0 && { heldBelow: below.map(grant => grantView(grant, remaining)) }),
   }
 }
 
@@ -166,6 +203,7 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
     parent: extras?.parent?.id ?? 0,
     children: [...(extras?.children ?? [])].map(child => child.id),
     recalled: extras?.recalled ?? false,
+    ...(extras?.covers === true && { covers: true }),
     ...(extras !== undefined && extras.maxLife > 0 && { maxLife: extras.maxLife }),
   }
 }

@@ -34,7 +34,7 @@ const QUERIES: Readonly<Record<Query['kind'], Readonly<Record<string, QueryField
   services: { 'service?': 'text' },
   pool: { pool: 'text', 'limit?': 'number', 'skip?': 'number', 'lease?': 'number' },
   pools: {},
-  history: { resource: 'text', 'limit?': 'number' },
+  history: { resource: 'text', 'limit?': 'number', 'below?': 'number' },
   durations: { class: 'text' },
   policies: {},
   keys: {},

@@ -46,6 +46,19 @@ const RULES = {
     await town.clock.advance(30_000)
     return (await one.mine()).held.length === 0
   },
+  'a claim of a folder in which another holder had a file meanwhile is lost': async town => {
+    const workspace = { root: '/r', prefix: 'repo/a' }
+    const { agent: one, lessor } = await town.begin('one', { workspace })
+    const { agent: two } = await town.begin('two', { workspace })
+    await one.claim(['src'])
+    await two.claim(['src/a.ts'])
+    lessor.stopAnswering()
+    await town.clock.advance(70_000)
+    await two.release()
+    lessor.answer()
+    await town.clock.advance(30_000)
+    return (await one.mine()).held.length === 0
+  },
   'a revoked claim is not resumed': async town => {
     const { agent, leases } = await town.begin('one')
     await agent.claim(['a'])
@@ -121,7 +134,13 @@ const MISTAKES: readonly PlantedMistake[] = [
     find: 'if (!grants.some(isOwn) && !isWaitingTwice)',
     put: 'if (true)',
   },
-  { rule: 'a claim that another holder had meanwhile is lost', file: 'resume.js', find: 'if (by === undefined)', put: 'if (true)' },
+  { rule: 'a claim that another holder had meanwhile is lost', file: 'resume.js', find: 'if (taken === undefined)', put: 'if (true)' },
+  {
+    rule: 'a claim of a folder in which another holder had a file meanwhile is lost',
+    file: 'resume.js',
+    find: 'names.isPath(resource) ?',
+    put: 'false ?',
+  },
   {
     rule: 'a revoked claim is not resumed',
     file: 'claim-book.js',

@@ -56,6 +56,12 @@ test('a mistyped command or option is answered with the line to type instead', a
     [['run'], 64, 'run needs a name', 'Write: leasehold run <name...> -- <cmd...>'],
     [['run', 'x'], 64, 'no command to run was given', 'Write it after --: leasehold run NAME -- CMD…'],
     [['run', '--', 'true'], 64, 'no resource was named', /leasehold run NAME -- CMD/],
+    [
+      ['run', ...Array.from({ length: 257 }, (_, i) => `a/${i}`), '--', 'true'],
+      64,
+      '257 resources in one request, more than 256',
+      /--covers/,
+    ],
     [['show'], 64, 'show needs a name', 'Write: leasehold show <name>'],
     [['ls', 'a', 'b'], 64, /too many arguments/, 'Write: leasehold ls [prefix]'],
     [['policy', 'set', 'x'], 64, 'policy set needs a rules', 'Write: leasehold policy set <prefix> <rules...>'],

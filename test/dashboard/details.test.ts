@@ -32,6 +32,43 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     await expect.poll(() => claim.innerText()).toMatch(/cap: 3 h (58|59) min at most/)
   })
 
+  test('shows what a claim of a folder covers, and what waits for it, above and below', async () => {
+    await using here = await world()
+    const term = { ttl: 3_600_000, covers: true } as const
+    const session = async (name: string) =>
+      granted(here, acquire(name, [`agents/${name}`], { ttl: 3_600_000, labels: [['kind', 'agent']] }))
+    const claim = async (name: string, parent: number, path: string, wait = false) =>
+      granted(here, acquire(name, [`repo/${path}`], { ...term, parent, labels: [['kind', 'claim']], ...(wait && { wait }) }))
+    const [ann, bob, eve] = [await session('ann'), await session('bob'), await session('eve')]
+    await claim('ann', ann, 'lib')
+    await claim('bob', bob, 'lib/c.ts', true)
+    await claim('ann', ann, 'src/a.ts')
+    await claim('bob', bob, 'src', true)
+    await claim('eve', eve, 'src/b.ts', true)
+    await using tab = await openTab(browser, `${here.url}/#/claims`)
+    const { page } = tab
+    const lineOf = (holder: string, name: string) => page.locator(`[aria-label="Agent ${holder}"] li`, { hasText: name })
+    await expect.poll(() => lineOf('ann', 'repo/lib').innerText()).toContain('covers')
+    await expect.poll(() => lineOf('bob', 'repo/lib/c.ts').innerText()).toContain('behind ann, who holds repo/lib with all names below it')
+    await expect.poll(() => lineOf('bob', 'behind ann, who holds repo/src/a.ts').count()).toBe(1)
+    await expect
+      .poll(() => lineOf('eve', 'repo/src/b.ts').innerText())
+      .toContain('behind bob, who waits for repo/src with all names below it')
+    const main = async (name: string) => {
+      await page.goto(`${here.url}/#/resource/repo/${name}`)
+      await page.locator('main h1', { hasText: `repo/${name}` }).waitFor()
+      return () => page.locator('main').innerText()
+    }
+    const covered = await main('lib/c.ts')
+    await expect.poll(covered).toContain('by its claim of repo/lib with all names below it')
+    expect(await covered()).toContain('next, after ann, who holds repo/lib with all names below it')
+    await expect.poll(await main('src')).toContain('next, after ann, who holds repo/src/a.ts')
+    const queued = await main('src/b.ts')
+    await expect.poll(queued).toContain('A request for it waits behind bob, who waits for repo/src with all names below it.')
+    expect(await queued()).toContain('next, after bob, who waits for repo/src with all names below it')
+    expect(tab.errors).toEqual([])
+  })
+
   test('shows the penalty of an instance that came and went, and that it is suppressed', async () => {
     await using here = await world()
     await using tab = await openTab(browser, `${here.url}/#/services/search/flaky-1`)

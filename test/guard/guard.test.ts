@@ -200,6 +200,9 @@ describe('a commit', () => {
       reason: expect.stringMatching(/src\/server\.ts is held by ann/),
     })
     expect((await decide(commit(['src/server.ts', 'README.md']), as('ann'))).allow).toBe(true)
+    await using eve = await Agent.join(leases, { name: 'eve' })
+    await eve.claim([`${PREFIX}/docs`])
+    expect((await decide(commit(['docs/a.md']), as('bob'))).reason).toContain('docs/a.md is held by eve (by its claim of docs/)')
   })
 
   test('of what was written under an older token than one already committed is refused', async () => {

@@ -303,3 +303,10 @@ test('every call refuses an unknown option, and suggests the right one', async (
   expect((await leases.query()).held.map(({ resource }) => resource)).toEqual(['mine'])
   await leases[Symbol.asyncDispose]()
 })
+
+test('more resources than one request may have are refused with what to do instead', async () => {
+  await using leases = silentLessor().leases
+  const names = Array.from({ length: 257 }, (_, i) => `a/${i}`)
+  await expect(leases.acquire(names)).rejects.toMatchObject({ code: 'INVALID', message: expect.stringContaining('with covers: true') })
+  expect((await leases.acquire([...names.slice(1), ...names.slice(1)])).held).toBe(true)
+})

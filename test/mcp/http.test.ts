@@ -99,7 +99,10 @@ describe('a request', () => {
     expect((await wrong.call('mine')).error?.code).toBe('INVALID')
     await using client = await McpClient.http('1.x', url(open, 'hostile'))
     const many = Array.from({ length: 5_000 }, (_, i) => `f${i}`)
-    expect((await client.call('claim', { names: many, purpose: 'all' })).error?.code).toBe('LIMIT')
+    expect((await client.call('claim', { names: many, purpose: 'all' })).error).toMatchObject({
+      code: 'LIMIT',
+      message: '5000 names in one claim, more than 256: claim the folder that contains them, or only what you edit next',
+    })
     expect(await client.call('release')).toMatchObject({ status: 'ok', released: [] })
     expect(await client.call('release', { names: ['never/claimed'] })).toMatchObject({ released: [], not_held: ['never/claimed'] })
     for (const name of ['/etc/passwd', '/home/other/.ssh/id', '~other/x', '../x', 'a\u0000b', 'a//../..', '', 'x'.repeat(600)])

@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import { type Command, Option } from 'commander'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import type { AcquireOptions } from '../../holder/acquire-options.ts'
+import { type AcquireOptions, checkNames } from '../../holder/acquire-options.ts'
 import { badName } from '../../kernel/name.ts'
 import type { Leases } from '../../leases.ts'
 import type { SlotOptions } from '../../recipe/slots.ts'
@@ -161,7 +161,7 @@ function splitOperands(
   const count = end === -1 ? 1 : operands.length - (argv.length - end - 1)
   const [names, command] = [operands.slice(0, count), operands.slice(count)]
   if (names.length === 0) throw usageError('no resource was named', 'Write its name before --: leasehold run NAME -- CMD…')
-  for (const name of names) requireValidName(name)
+  for (const name of checkNames(names)) requireValidName(name)
   requireCommand(command)
   return { names, command }
 }

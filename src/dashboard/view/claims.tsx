@@ -1,10 +1,11 @@
 /** This view shows what coding agents have claimed, with the clocks that each claim depends on: alive, active, the cap, and what the agent expected. */
 import type { VNode } from 'preact'
 import { mayAct, mayEnd, planned, recallResource, revokeLease } from '../action.ts'
-import type { LeaseAnswer, LeasesAnswer, RowsAnswer, ShownLease } from '../answers.ts'
+import type { LeaseAnswer, LeasesAnswer, ResourceAnswer, RowsAnswer, ShownLease } from '../answers.ts'
 import { second, serverNow } from '../clock.ts'
-import { calmDuration, duration, visible } from '../format.ts'
+import { calmDuration, duration, pathOf, visible } from '../format.ts'
 import { Ago, CapLeft, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import { ObstacleText, obstacleOf } from '../part/obstacle.tsx'
 import { useReading } from '../query.ts'
 
 const LINES = [
@@ -200,6 +201,7 @@ function ClaimRows({ rows, at }: { readonly rows: readonly ShownLease[]; readonl
             {row.wants.map(name => (
               <ResourceName key={name} name={name} />
             ))}
+            {row.covers === true ? <Tag kind="covers" /> : null}
             {row.more > 0 ? <span class="faint">+{row.more}</span> : null}
             {row.status === 'live' ? null : <Tag kind={row.status} />}
             {row.recalled ? <Tag kind="recalled">asked for</Tag> : null}
@@ -210,6 +212,7 @@ function ClaimRows({ rows, at }: { readonly rows: readonly ShownLease[]; readonl
                 <Text>{row.purpose}</Text>
               </span>
             )}
+            {row.status === 'waiting' ? row.wants.map(name => <InTheWay key={name} name={name} lease={row.lease} />) : null}
             <Expected row={row} />
             {row.maxLife === undefined || row.status === 'waiting' ? null : (
               <span class="faint">
@@ -226,6 +229,21 @@ function ClaimRows({ rows, at }: { readonly rows: readonly ShownLease[]; readonl
         </li>
       ))}
     </ul>
+  )
+}
+
+/** Shows what a waiting claim waits for. Of several names usually one is in the way. */
+function InTheWay({ name, lease }: { readonly name: string; readonly lease: number }): VNode | null {
+  const { data } = useReading<ResourceAnswer>(`/v1/resources/${pathOf(name)}`, { every: 5_000, about: ({ resource }) => resource === name })
+  const waiter = data?.queue.find(one => one.lease === lease)
+  if (data === undefined || waiter === undefined) return null
+  const before = waiter.position > 0 ? data.queue[waiter.position - 1] : undefined
+  const obstacle = before === undefined ? obstacleOf(data, waiter) : { holder: before.holder, resource: name, frozen: false, waits: true }
+  if (obstacle === undefined) return null
+  return (
+    <span>
+      behind <ObstacleText name={name} of={obstacle} />
+    </span>
   )
 }
 

@@ -4,7 +4,7 @@ import type { Event } from '../../wire/http/client.ts'
 import { extendLease, mayAct, planned, revokeLease } from '../action.ts'
 import type { MemberReport, PoolAnswerView, PoolExplanation, PoolsAnswer, PoolWaiter, ShownMember } from '../answers.ts'
 import { accountHues, count, duration, hueOf, pathOf, visible } from '../format.ts'
-import { Ago, Card, Empty, Holder, HolderLink, LabelFacts, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, Card, Empty, HolderLink, LabelFacts, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href, route, setParams } from '../route.ts'
 
@@ -128,7 +128,7 @@ function OnePool({ name }: { readonly name: string }): VNode {
           <i class="sample unleased" /> used without a lease
         </p>
       </Card>
-      {chosen === undefined ? null : <MemberCard member={chosen} pool={name} />}
+      {chosen === undefined ? null : <MemberCard member={chosen} pool={name} hues={hues} />}
       <div class="columns">
         <QueueCard pool={data} explained={explained.data} hues={hues} />
         <div class="stack">
@@ -150,11 +150,20 @@ function huesOf({ accounts }: PoolAnswerView): Hues {
   return accountHues(accounts.map(({ account }) => account))
 }
 
+/** Whose a lease is: its account's, or its holder's if it took a member by its name. */
+function ownerOf({ account, holder }: { readonly account: string; readonly holder: string }): string {
+  return account === '' ? holder : account
+}
+
+function hueIn(hues: Hues, owner: string): number {
+  return hues.get(owner) ?? hueOf(owner)
+}
+
 /** An account as it is written, with its colour: the same in members, queue, reservations and table. */
 function Account({ name, hues }: { readonly name: string; readonly hues: Hues }): VNode {
   return (
     <span class="holder" title={visible(name)}>
-      <i class={`dot hue-${hues.get(name) ?? hueOf(name)}`} aria-hidden="true" />
+      <i class={`dot hue-${hueIn(hues, name)}`} aria-hidden="true" />
       <Text>{name}</Text>
     </span>
   )
@@ -176,7 +185,7 @@ interface MemberSquareProps {
 }
 
 function colourOf({ grants: [first] }: ShownMember, hues: Hues): string {
-  return first === undefined ? 'free' : `hue-${hues.get(first.account) ?? hueOf(first.holder)}`
+  return first === undefined ? 'free' : `hue-${hueIn(hues, ownerOf(first))}`
 }
 
 /** Returns what a member is used for, in one line. */
@@ -222,7 +231,7 @@ function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
   )
 }
 
-function MemberCard({ member, pool }: { readonly member: ShownMember; readonly pool: string }): VNode {
+function MemberCard({ member, pool, hues }: { readonly member: ShownMember; readonly pool: string; readonly hues: Hues }): VNode {
   const { resource, labels, units, used, status, offeredBy, grants, waiting } = member
   const { host, utilisation, memoryUsed, processes = [], idle, stage, problem } = reportOf(member)
   return (
@@ -274,12 +283,17 @@ function MemberCard({ member, pool }: { readonly member: ShownMember; readonly p
               </dd>
             </div>
           ))}
-          {grants.map(({ lease, holder, held, expect, since, preemptible, yields, borrows, recalled }) => (
+          {grants.map(({ lease, holder, account, held, expect, since, preemptible, yields, borrows, recalled }) => (
             <div key={lease}>
               <dt>
-                <Holder name={holder} />
+                <Account name={ownerOf({ account, holder })} hues={hues} />
               </dt>
               <dd>
+                {account === '' || account === holder ? null : (
+                  <>
+                    <HolderLink name={holder} />,{' '}
+                  </>
+                )}
                 for <Length ms={held} />, since <Ago at={since} />
                 {expect > 0 ? `, expects ${duration(expect)}` : ''} {preemptible ? <Tag kind="preemptible" /> : null}
                 {yields ? <Tag kind="yields" /> : null} {borrows ? <Tag kind="borrows" /> : null}{' '}
@@ -331,7 +345,7 @@ function QueueCard({ pool: { queue: places, reservations, waiting }, explained, 
             return (
               <li key={waiter.lease} class="pair">
                 <span>
-                  <Account name={waiter.account === '' ? waiter.holder : waiter.account} hues={hues} />{' '}
+                  <Account name={ownerOf(waiter)} hues={hues} />{' '}
                   <span class="faint">
                     {wantOf(waiter)}
                     {waiter.account === '' || waiter.holder === waiter.account ? null : (
@@ -397,11 +411,11 @@ function Reservations({ pool: { reservations }, hues }: { readonly pool: PoolAns
             {spans.map(({ waiter: { lease, holder, account, maxLife }, from, until }, i) => (
               <li
                 key={lease}
-                class={`hue-${hues.get(account) ?? hueOf(account)}`}
+                class={`hue-${hueIn(hues, ownerOf({ account, holder }))}`}
                 title={`${account === '' || account === holder ? '' : `${visible(account)}, `}${visible(holder)}: begins in ${duration(from)}, lasts ${duration(maxLife)}`}
                 style={{ left: `${(100 * from) / end}%`, width: `${Math.max(1, (100 * (until - from)) / end)}%`, top: `${i * 30}px` }}
               >
-                <span>{visible(account === '' ? holder : account)}</span>
+                <span>{visible(ownerOf({ account, holder }))}</span>
               </li>
             ))}
           </ol>
@@ -413,6 +427,17 @@ function Reservations({ pool: { reservations }, hues }: { readonly pool: PoolAns
         </div>
       )}
     </Card>
+  )
+}
+
+/** `62 %` of all use, and what the weights of all accounts that use it would give. */
+function shareOf({ usage, weight }: PoolAnswerView['accounts'][number], accounts: PoolAnswerView['accounts']): VNode {
+  const used = accounts.reduce((sum, account) => sum + account.usage, 0)
+  const due = (100 * weight) / accounts.reduce((sum, account) => sum + account.weight, 0)
+  return (
+    <span class="second" title={`${due.toFixed(1)} % by its weight`}>
+      {used === 0 ? '' : `${Math.round((100 * usage) / used)} %`}
+    </span>
   )
 }
 
@@ -435,20 +460,24 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
               </tr>
             </thead>
             <tbody>
-              {accounts.slice(0, 50).map(({ account, held, waiting, quota, borrow, weight, usage }) => (
-                <tr key={account}>
-                  <td>
-                    <Account name={account} hues={hues} />
-                  </td>
-                  <td class="end">{held}</td>
-                  <td class="end">{waiting}</td>
-                  <td class="end">{quota === 0 ? '·' : `${quota}${borrow > 0 ? ` +${borrow}` : ''}`}</td>
-                  <td class="end">{weight}</td>
-                  <td class="end" title={`${usage} unit-ms, decayed`}>
-                    {duration(usage)}
-                  </td>
-                </tr>
-              ))}
+              {accounts.slice(0, 50).map(of => {
+                const { account, held, waiting, quota, borrow, weight, usage } = of
+                return (
+                  <tr key={account}>
+                    <td>
+                      <Account name={account} hues={hues} />
+                    </td>
+                    <td class="end">{held}</td>
+                    <td class="end">{waiting}</td>
+                    <td class="end">{quota === 0 ? '·' : `${quota}${borrow > 0 ? ` +${borrow}` : ''}`}</td>
+                    <td class="end">{weight}</td>
+                    <td class="end" title={`${usage} unit-ms, decayed`}>
+                      {duration(usage)}
+                      {shareOf(of, accounts)}
+                    </td>
+                  </tr>
+                )
+              })}
             </tbody>
           </table>
         </div>

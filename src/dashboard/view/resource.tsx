@@ -5,9 +5,27 @@ import { breakResource, mayAct, planned, recallResource, releaseLease, setPolicy
 import type { EpisodesAnswer, EventsAnswer, HistoryAnswer, LeaseAnswer, PastHolder, PoliciesAnswer, ResourceAnswer } from '../answers.ts'
 import { serverNow } from '../clock.ts'
 import { duration, isUnder, pathOf } from '../format.ts'
-import { Ago, Button, Card, Empty, Exact, Holder, Labels, LeaseLink, Left, Length, RuleValue, Tag, Text, Waiting } from '../part/basics.tsx'
+import {
+  Ago,
+  Button,
+  Card,
+  Empty,
+  Exact,
+  Holder,
+  HolderLink,
+  Labels,
+  LeaseLink,
+  Left,
+  Length,
+  ResourceName,
+  RuleValue,
+  Tag,
+  Text,
+  Waiting,
+} from '../part/basics.tsx'
 import { CopyAs } from '../part/copy.tsx'
 import { EventLines } from '../part/event-lines.tsx'
+import { ObstacleText, obstacleOf } from '../part/obstacle.tsx'
 import { isFailed, PastGrants, SHOWN_PAST } from '../part/past-grants.tsx'
 import { type Span, Timeline } from '../part/timeline.tsx'
 import { useReading } from '../query.ts'
@@ -38,7 +56,7 @@ export function Resource({ name }: { readonly name: string }): VNode {
         <h1>
           <Text>{name}</Text>
         </h1>
-        <Tag kind={data.grants.length === 0 ? 'free' : data.frozen === true ? 'frozen' : 'held'} />
+        <Tag kind={stateOf(data)} />
         <Actions resource={data} />
       </header>
       <div class="columns">
@@ -71,6 +89,11 @@ export function Resource({ name }: { readonly name: string }): VNode {
   )
 }
 
+function stateOf({ grants, frozen, coveredBy }: ResourceAnswer): string {
+  if (grants.length > 0) return frozen === true ? 'frozen' : 'held'
+  return coveredBy === undefined ? 'free' : 'covered'
+}
+
 function Actions({ resource: { resource, grants } }: { readonly resource: ResourceAnswer }): VNode {
   const held = grants.some(({ status }) => status !== 'frozen')
   return (
@@ -86,7 +109,7 @@ function Actions({ resource: { resource, grants } }: { readonly resource: Resour
 }
 
 function Holding({
-  resource: { resource, grants, capacity, fence },
+  resource: { resource, grants, capacity, fence, coveredBy = [], waitersAbove = [] },
   at,
 }: {
   readonly resource: ResourceAnswer
@@ -97,36 +120,50 @@ function Holding({
   const used = grants.reduce((sum, { units, shared }) => sum + (shared ? 0 : units), 0)
   return (
     <Card title="Held by" aside={<span class="faint">{capacity === 1 ? '' : `${used} of ${capacity} units`}</span>}>
-      {grants.length === 0 ? (
+      {grants.length + coveredBy.length === 0 ? (
         <Empty>It is free.</Empty>
       ) : (
         <ul class="list holders">
-          {grants.map(({ lease, holder, token, since, remaining, status, units, shared }, place) => (
-            <li key={lease}>
-              <div class="what">
-                <Holder name={holder} />
-                {shared ? <Tag kind="shared" /> : units > 1 ? <Tag kind="units">{`${units} units`}</Tag> : null}
-                {status === 'live' ? null : <Tag kind={status} />}
-              </div>
-              <div class="by">
-                <span>
-                  lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, for <Ago at={since} bare />
-                </span>
-                {lease === first.data?.lease ? (
-                  <Labels labels={Object.entries(first.data.labels)} />
-                ) : place < MAX_LABELLED ? (
-                  <LabelsOf lease={lease} />
-                ) : null}
-                {status !== 'frozen' && mayAct('release', resource) ? (
-                  <button type="button" class="link" onClick={() => (planned.value = releaseLease(lease, holder))}>
-                    release
-                  </button>
-                ) : null}
-              </div>
-              <Left remaining={remaining} at={at} ttl={lease === first.data?.lease ? first.data.ttl : undefined} />
-            </li>
-          ))}
+          {[...grants, ...coveredBy].map(
+            ({ resource: name, lease, holder, token, since, remaining, status, units, shared, covers }, place) => (
+              <li key={`${lease} ${name}`}>
+                <div class="what">
+                  <Holder name={holder} />
+                  {shared ? <Tag kind="shared" /> : units > 1 ? <Tag kind="units">{`${units} units`}</Tag> : null}
+                  {covers === true ? <Tag kind="covers" /> : null}
+                  {status === 'live' ? null : <Tag kind={status} />}
+                </div>
+                <div class="by">
+                  {name === resource ? null : (
+                    <span>
+                      by its claim of <ResourceName name={name} /> with all names below it
+                    </span>
+                  )}
+                  <span>
+                    lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, for <Ago at={since} bare />
+                  </span>
+                  {lease === first.data?.lease ? (
+                    <Labels labels={Object.entries(first.data.labels)} />
+                  ) : place < MAX_LABELLED ? (
+                    <LabelsOf lease={lease} />
+                  ) : null}
+                  {status !== 'frozen' && mayAct('release', name) ? (
+                    <button type="button" class="link" onClick={() => (planned.value = releaseLease(lease, holder))}>
+                      release
+                    </button>
+                  ) : null}
+                </div>
+                <Left remaining={remaining} at={at} ttl={lease === first.data?.lease ? first.data.ttl : undefined} />
+              </li>
+            ),
+          )}
         </ul>
+      )}
+      {waitersAbove.length === 0 ? null : (
+        <p class="note">
+          A request for it waits behind <HolderLink name={waitersAbove[0]!.holder} />, who waits for{' '}
+          <ResourceName name={waitersAbove[0]!.resource} /> with all names below it.
+        </p>
       )}
       <p class="note">
         {fence === 0 ? (
@@ -178,7 +215,8 @@ interface QueueProps {
   readonly past: readonly PastHolder[]
 }
 
-function Queue({ resource: { queue, grants, capacity }, past }: QueueProps): VNode {
+function Queue({ resource, past }: QueueProps): VNode {
+  const { queue, grants } = resource
   const usual = usualHold(past)
   return (
     <Card title="Queue" aside={<span class="faint">{queue.length === 0 ? '' : `${queue.length} waiting`}</span>}>
@@ -186,12 +224,13 @@ function Queue({ resource: { queue, grants, capacity }, past }: QueueProps): VNo
         <Empty>No client waits.</Empty>
       ) : (
         <ol class="list queue">
-          {queue.slice(0, 50).map(({ lease, holder, position, since, units, shared, priority }) => (
+          {queue.slice(0, 50).map(({ lease, holder, position, since, units, shared, priority, covers }) => (
             <li key={lease} class="pair">
               <span>
                 <Holder name={holder} /> {priority === 0 ? null : <Tag kind="priority">{`priority ${priority}`}</Tag>}
                 {shared ? <Tag kind="shared" /> : units > 1 ? <Tag kind="units">{`${units} units`}</Tag> : null}
-                <span class="second">{reasonOf(position, queue, grants, capacity)}</span>
+                {covers === true ? <Tag kind="covers" /> : null}
+                <span class="second">{reasonOf(position, resource)}</span>
                 {usual === undefined ? null : (
                   <span class="second" title={`The median of ${usual.of} past holders is ${duration(usual.median)}`}>
                     {estimate(usual.median, position, grants)}
@@ -214,7 +253,8 @@ function Queue({ resource: { queue, grants, capacity }, past }: QueueProps): VNo
 }
 
 /** Returns what is in the way of a waiter, in one sentence. */
-function reasonOf(position: number, queue: ResourceAnswer['queue'], grants: ResourceAnswer['grants'], capacity: number): VNode {
+function reasonOf(position: number, resource: ResourceAnswer): VNode {
+  const { queue, capacity } = resource
   if (capacity === 0) return <>The capacity is 0: a policy must raise it.</>
   if (position > 0)
     return (
@@ -223,19 +263,17 @@ function reasonOf(position: number, queue: ResourceAnswer['queue'], grants: Reso
         <Text>{queue[position - 1]?.holder ?? 'others'}</Text>
       </>
     )
-  const frozen = grants.find(({ status }) => status === 'frozen')
-  if (frozen !== undefined)
+  const obstacle = obstacleOf(resource, queue[0]!)
+  if (obstacle === undefined) return <>next, although it is not held: it waits for other names as well</>
+  if (obstacle.resource !== resource.resource)
     return (
       <>
-        next, when <Text>{frozen.holder}</Text> has certainly stopped
+        next, after <ObstacleText name={resource.resource} of={obstacle} />
       </>
     )
-  const [first] = grants
-  return first === undefined ? (
-    <>next, although it is not held: it waits for other names as well</>
-  ) : (
+  return (
     <>
-      next, when <Text>{first.holder}</Text> ends
+      next, when <Text>{obstacle.holder}</Text> {obstacle.frozen ? 'has certainly stopped' : 'ends'}
     </>
   )
 }

@@ -221,6 +221,22 @@ export function coveringGrants(state: State, name: string): readonly Grant[] {
   return found
 }
 
+/** The covering requests that wait for names above a name, each with its name. */
+export function coveringWaiters(state: State, name: string): readonly (readonly [waiter: LeaseState, name: string])[] {
+  const found: [LeaseState, string][] = []
+  for (const { covering, name: above } of state.claims?.above(name) ?? NONE) for (const waiter of covering) found.push([waiter, above])
+  return found
+}
+
+/** The first grants of names below a name, at most `most`. Nothing is known where no request has covered. */
+export function firstGrantsBelow(state: State, name: string, most: number): readonly Grant[] {
+  const place = state.claims?.at(name)
+  const found: Grant[] = []
+  if (place === undefined) return found
+  for (const grant of grantsBelow(state, place)) if (found.push(grant) >= most) break
+  return found
+}
+
 /** A claim on this name has gone, or does not block any more: covering waiters above may be served, and after a covering claim the waiters below. */
 export function wake(state: State, name: string, covers: boolean, freed: Freed): void {
   const claims = state.claims!

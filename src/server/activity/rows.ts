@@ -87,7 +87,7 @@ function resourceRow({ resource, grants, queue }: ResourceView): object {
 }
 
 function leaseRow(view: LeaseView): object {
-  const { lease, holder, status, ttl, since, remaining, grants, wants, labels, parent, children, recalled, maxLife } = view
+  const { lease, holder, status, ttl, since, remaining, grants, wants, labels, parent, children, recalled, covers, maxLife } = view
   return {
     ...{ lease, holder, status, ttl, since, parent, recalled },
     remaining: Math.round(remaining),
@@ -96,6 +96,7 @@ function leaseRow(view: LeaseView): object {
     wants: wants.slice(0, MAX_NAMES).map(({ resource }) => resource),
     labels,
     children: children.length,
+    ...(covers === true && { covers }),
     ...(maxLife !== undefined && { maxLife }),
     ...purposeOf(view),
   }

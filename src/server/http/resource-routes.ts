@@ -1,6 +1,6 @@
 /** Routes of resources: reading them, and what operators do to them. */
 import type { Clock } from '../../clock.ts'
-import type { ResourceView } from '../../lessor.ts'
+import type { GrantView, ResourceView } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { withExpiry } from '../expiry.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'
@@ -11,7 +11,14 @@ import { DEFAULT_LIST_LIMIT, defined, list, listOptions, propose, proposeBody, r
 
 function toJson(clock: Clock, resource: ResourceView): object {
   const frozen = resource.grants.some(({ status }) => status === 'frozen')
-  return { ...resource, grants: resource.grants.map(grant => withExpiry(clock, grant)), ...(frozen && { frozen }) }
+  const { grants, coveredBy, heldBelow } = resource
+  const dated = (some: readonly GrantView[] | undefined) => some?.map(grant => withExpiry(clock, grant))
+  return {
+    ...resource,
+    grants: dated(grants),
+    ...defined({ coveredBy: dated(coveredBy), heldBelow: dated(heldBelow) }),
+    ...(frozen && { frozen }),
+  }
 }
 
 /** The name that holders and waiters see as the author, unless the request names another. */

@@ -130,7 +130,12 @@ export const Query = Type.Union([
   closed({ ...query('services'), service: optional(text('')) }),
   closed({ ...query('pool'), pool: name, ...poolPage, lease: optional(id) }),
   closed(query('pools')),
-  closed({ ...query('history'), resource: name, limit: optional(whole('The newest so many.')) }),
+  closed({
+    ...query('history'),
+    resource: name,
+    limit: optional(whole('The newest so many.')),
+    below: optional(whole('Those of the names below it that ended after this revision.')),
+  }),
   closed({ ...query('durations'), class: text('') }),
   closed(query('policies')),
   closed(query('keys')),
@@ -219,7 +224,7 @@ const GrantView = answer({
   permits: PERMITS,
   covers: COVERS,
 })
-const WaiterView = answer({
+const waiter = {
   lease: id,
   holder: name,
   incarnation: whole(),
@@ -230,13 +235,22 @@ const WaiterView = answer({
   since: at,
   permits: PERMITS,
   covers: COVERS,
-})
+}
+const WaiterView = answer(waiter)
 const resource = {
   resource: name,
   capacity: whole(),
   limit: optional(whole('The units that may be in use at once, by the smallest permits of its holders. Missing: they state none.')),
   grants: Type.Array(GrantView),
   coveredBy: optional(Type.Array(GrantView, { description: 'Grants of names above that cover this one.' })),
+  waitersAbove: optional(
+    Type.Array(answer({ resource: name, ...waiter }), {
+      description: 'Covering requests that wait for names above: later ones for this name wait behind them.',
+    }),
+  ),
+  heldBelow: optional(
+    Type.Array(GrantView, { description: 'While a covering request waits for this name: grants of names below, 20 at most.' }),
+  ),
   queue: Type.Array(WaiterView),
   fence: whole('The highest token that fence has seen; 0: none.'),
   frozen: optional(yes('Some units are withheld: a former holder may still use them.')),
@@ -257,6 +271,7 @@ const lease = {
   parent: whole(),
   children: Type.Array(id),
   recalled: Type.Boolean(),
+  covers: optional(yes('It claims all names below its own, too.')),
   maxLife: optional(whole('For how many ms it may be held in all, renewals or not. Missing: without a limit.')),
   own: optional(yes('It belongs to the key of this request.')),
 }

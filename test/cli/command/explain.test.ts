@@ -86,3 +86,28 @@ test('explain says how many permits are taken, and who states which number where
   const waiter = { lease: 8, holder: 'lock', incarnation: 8, position: 0, units: 1, shared: false, priority: 0, since: 0 }
   expect(say([grant('ann', 3)], 3, [waiter])).toContain('3 (ann) and none, which means 1 (lock)')
 })
+
+test('explain says what stands in the way around a name', () => {
+  const grant = {
+    lease: 7,
+    holder: 'ann',
+    incarnation: 7,
+    token: 9,
+    units: 1,
+    shared: false,
+    since: 0,
+    remaining: 4_000,
+    status: 'live' as const,
+  }
+  const waiter = { lease: 8, holder: 'bob', incarnation: 8, position: 0, units: 1, shared: false, priority: 0, since: 0, covers: true }
+  const say = (resource: Partial<ExplainedRules['resource']>) =>
+    explanation({
+      resource: { resource: 'lib', capacity: 1, grants: [], queue: [], fence: 0, ...resource },
+      ...{ summary: { quiet: false }, history: [], policies: [], now: 1_000 },
+    }).join('\n')
+  expect(say({ resource: 'lib/a', waitersAbove: [{ ...waiter, resource: 'lib' }] })).toContain(
+    'bob waits for lib with all names below it: a new request for lib/a waits behind that.',
+  )
+  const held = say({ queue: [waiter], heldBelow: [{ ...grant, resource: 'lib/a' }] })
+  expect(held).toContain('A request for lib with all names below it waits for lib/a (ann).\n1 waiter: bob')
+})

@@ -139,6 +139,22 @@ test('a covering claim holds the names below its own, and the views of these nam
   expect((await ask('ann', 'lib', { ...plain, covers: true })).json.reused).toBe(true)
 })
 
+test('views tell what stands in the way around a name: covering requests above, and claims below one that waits', async () => {
+  await using here = await world()
+  const ask = (holder: string, resource: string, more = {}) => here.ask('POST', '/v1/leases', { resources: [resource], holder, ...more })
+  await ask('ann', 'lib/a/b.ts')
+  const waiting = await ask('bob', 'lib', { covers: true, wait: true })
+  expect((await here.ask('GET', '/v1/resources/lib')).json).toMatchObject({
+    queue: [{ holder: 'bob', covers: true }],
+    heldBelow: [{ resource: 'lib/a/b.ts', holder: 'ann', expiresAt: expect.any(String) }],
+  })
+  const above = { resource: 'lib', holder: 'bob', lease: waiting.json.lease, position: 0, covers: true }
+  for (const name of ['lib/a/b.ts', 'lib/free'])
+    expect((await here.ask('GET', `/v1/resources/${name}`)).json.waitersAbove).toMatchObject([above])
+  expect((await here.ask('GET', '/v1/resources/libs')).json).not.toHaveProperty('waitersAbove')
+  expect((await here.ask('GET', `/v1/leases/${waiting.json.lease}`)).json).toMatchObject({ covers: true, status: 'waiting' })
+})
+
 test('permits are stated by each request, and the views tell who states what', async () => {
   await using here = await world()
   const ask = (holder: string, permits: unknown) => here.ask('POST', '/v1/leases', { resources: ['downloads'], holder, permits })

@@ -7,7 +7,7 @@
 import { type Command, Option } from 'commander'
 import { inUtc } from '../../../clock.ts'
 import { parseUsage, totalUsage, type UsageDay, type UsageTotal, usagePrefix } from '../../../devices/usage-ledger.ts'
-import { dayOf, parseSums, SUM_GROUPS, type SumGroup, sumsPrefix, totalSums } from '../../../devices/usage-sums.ts'
+import { dayOf, parseSums, poolOfKey, SUM_GROUPS, SUMS, type SumGroup, sumsPrefix, totalSums } from '../../../devices/usage-sums.ts'
 import { inWords, parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { PoolMemberView, PoolView } from '../../../lessor.ts'
@@ -39,8 +39,8 @@ export function usage(group: Command): void {
       if (name !== undefined) requireValidName(name)
       const ms = parseDuration(since, '--since')
       await invoke(self, async invocation => {
-        const { read, out } = invocation
-        const pools = name === undefined ? (await read({ kind: 'pools' })).value.map(({ pool }) => pool) : [name]
+        const { out } = invocation
+        const pools = name === undefined ? await allPools(invocation) : [name]
         if (pools.length === 0) return out.note('there are no pools')
         const rows: TableRow[] = []
         if (csv) await out.text(csvLine(['pool', by, 'held_hours', 'busy_hours', 'unleased_hours']))
@@ -59,6 +59,19 @@ export function usage(group: Command): void {
         await out.table(['POOL', by.toUpperCase(), 'HELD', 'SHARE', 'BUSY', 'WITHOUT LEASE'], rows)
       })
     })
+}
+
+/** The pools that are there, and those whose hosts are gone and have left sums. */
+async function allPools({ read }: Invocation): Promise<readonly string[]> {
+  const { value: present } = await read({ kind: 'pools' })
+  const entries = await read({ kind: 'entries', prefix: SUMS }).catch(withoutRight)
+  const left = entries?.value.map(({ key }) => poolOfKey(key)).filter(pool => pool !== '') ?? []
+  return [...new Set([...present.map(({ pool }) => pool), ...left])].sort()
+}
+
+function withoutRight(error: unknown): undefined {
+  if (!LeaseError.is(error, 'FORBIDDEN')) throw error
+  return undefined
 }
 
 /** A spreadsheet would take a name that begins so for a formula. Users choose these names. */
@@ -80,11 +93,8 @@ function deviceHours(ms: number): string {
 
 /** From the sums of each day, which stay when a host is gone. Undefined: the pool has none, or the key may not read them. */
 async function fromSums({ read, clock }: Invocation, pool: string, since: number, by: SumGroup): Promise<UsageAnswer | undefined> {
-  const entries = await read({ kind: 'entries', prefix: sumsPrefix(pool) }).catch(error => {
-    if (LeaseError.is(error, 'FORBIDDEN')) return undefined
-    throw error
-  })
-  const days = entries?.value.flatMap(({ value }) => parseSums(value) ?? []) ?? []
+  const entries = await read({ kind: 'entries', prefix: sumsPrefix(pool) }).catch(withoutRight)
+  const days = entries?.value.flatMap(({ key, value }) => (poolOfKey(key) === pool ? (parseSums(value) ?? []) : [])) ?? []
   if (days.length === 0) return undefined
   // The clock of this host may be off, and the newest sums tell the day of the log while a host offers.
   const today = Math.max(dayOf(clock.wall()), ...days.map(({ day }) => day))

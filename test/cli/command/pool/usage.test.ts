@@ -1,4 +1,7 @@
 import { expect, test } from 'vitest'
+import { connect } from '../../../../src/connect/connect.ts'
+import { dayOf, sumsKey, UsageSums } from '../../../../src/devices/usage-sums.ts'
+import { propose } from '../../../../src/lessor/propose.ts'
 import { isLinux, Place } from '../../../support/cli.ts'
 import { FakeNvidia } from '../../../support/fake-nvidia.ts'
 
@@ -42,3 +45,16 @@ test.runIf(isLinux)(
     expect((await here.answer(['pool', 'usage', 'gpus', '--by', 'account'])).stdout).toMatch(/POOL +ACCOUNT +HELD +SHARE +BUSY/)
   },
 )
+
+test('usage of all pools includes those whose hosts are all gone', async () => {
+  await using here = new Place()
+  await using leases = await connect(here.url)
+  const day = dayOf(leases.clock.wall()) - 200
+  const sums = new UsageSums()
+  sums.add(day, { account: 'vision', user: 'ann', kind: 'a100' }, { held: 7_200_000 })
+  await leases.setPolicy('leasehold/usage', { freeEntries: 10 })
+  await propose(leases.lessor, { kind: 'transaction', success: [{ key: sumsKey('lab/gpus', 'old', day), value: sums.format(day, 'old') }] })
+  expect(await here.json('pool', 'usage', '--by', 'account', '--since', '365d')).toMatchObject([
+    { pool: 'lab/gpus', name: 'vision', held: 7_200_000 },
+  ])
+})
