@@ -367,11 +367,10 @@ export const COMMAND_TABLE = {
     form: ['lease', 'resource'],
     variants: [
       {
-        number: 32,
+        number: 30,
         form: ['lease', 'stopped', 'ran', 'lost', 'compare', 'changes'],
-        applies: ({ compare = [], changes = [] }) => compare.length + changes.length > 0,
+        applies: ({ lost, compare = [], changes = [] }) => lost !== undefined || compare.length + changes.length > 0,
       },
-      { number: 30, form: ['lease', 'stopped', 'ran', 'lost'], applies: ({ lost }) => lost !== undefined },
       { number: 25, form: ['lease', 'stopped', 'ran'], applies: ({ ran }) => ran !== undefined },
       { number: 23, form: ['lease', 'stopped'], applies: ({ stopped }) => stopped !== undefined && stopped.length > 0 },
     ],
