@@ -66,6 +66,12 @@ const ROWS = {
     acts: 'entries are attached, changed or deleted',
     judges: ['S18', 'S8', 'S14'],
   },
+  changes: {
+    code: 'ch',
+    inForce: 'it came with changes of entries',
+    acts: 'a lease is granted or released with changes, or such a request is refused',
+    judges: ['S26', 'S10'],
+  },
   'pool-member': {
     code: 'pm',
     inForce: 'it offers, holds or wants members of a pool',
