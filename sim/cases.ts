@@ -405,7 +405,13 @@ async function valueWithLock(crew: Crew): Promise<void> {
   const read = () => referee.state.free.get(key)?.revision ?? 0
   const writing = (value: string, number: number) => {
     const compare = [{ key, field: 'revision', is: 'equal', number }] as const
-    return { compare, changes: [{ key, value }, { key: 'lock/mine', value }] }
+    return {
+      compare,
+      changes: [
+        { key, value },
+        { key: 'lock/mine', value },
+      ],
+    }
   }
   const take = (holder: string, number: number) => acquire(crew, { holder, wants: [{ resource: 'x/lock' }], ...writing(holder, number) })
   const refused = (outcome: Outcome) => {
@@ -421,7 +427,13 @@ async function valueWithLock(crew: Crew): Promise<void> {
   await release('given back', read())
   refused(await take('late', old))
   if (referee.state.free.get(key)?.value !== 'given back') world.violate('S26', 'the value of a lock is not that of its release')
-  await crew.propose({ kind: 'transaction', success: [{ key, delete: true }, { key: 'lock/mine', delete: true }] })
+  await crew.propose({
+    kind: 'transaction',
+    success: [
+      { key, delete: true },
+      { key: 'lock/mine', delete: true },
+    ],
+  })
 }
 
 function ignored(error: unknown): undefined {

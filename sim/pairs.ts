@@ -239,7 +239,18 @@ export class PairTracker {
 
 /** Features of a request that stay with its lease and that the state does not show. */
 const KEPT: ReadonlySet<Feature> = new Set([
-  ...(['no-wait', 'changes', 'any', 'steal', 'session', 'learned-term', 'worker-renews', 'renew-never', 'short-lived', 'face-lease'] as const),
+  ...([
+    'no-wait',
+    'changes',
+    'any',
+    'steal',
+    'session',
+    'learned-term',
+    'worker-renews',
+    'renew-never',
+    'short-lived',
+    'face-lease',
+  ] as const),
 ])
 const ENDS: ReadonlySet<Event['type']> = new Set(['released', 'lapsed', 'revoked', 'transferred', 'withdrawn'])
 

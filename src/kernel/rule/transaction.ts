@@ -150,12 +150,7 @@ function badChangeForm({ key, value = '', lease, delete: deletes = false, own = 
   return badValue === undefined ? undefined : within('value', badValue)
 }
 
-function beyondKey(
-  state: State,
-  compare: readonly Comparison[],
-  changes: readonly EntryChange[],
-  key: number,
-): Refused | undefined {
+function beyondKey(state: State, compare: readonly Comparison[], changes: readonly EntryChange[], key: number): Refused | undefined {
   if (key === 0) return undefined
   for (const comparison of compare) if (!allowed(state, key, 'read', comparison.key)) return forbidden(state, 'read', comparison.key)
   for (const change of changes) if (!allowed(state, key, 'register', change.key)) return forbidden(state, 'register', change.key)

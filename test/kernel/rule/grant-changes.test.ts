@@ -159,7 +159,14 @@ describe('a release with changes', () => {
 })
 
 test('comparisons and changes come with neither a wait, a pool and entries nor a partial release', () => {
-  const acquire: Acquire = { kind: 'acquire', holder: 'ann', ttl: 1_000, wants: [{ resource: 'x' }], compare: [isNew], changes: writing('1') }
+  const acquire: Acquire = {
+    kind: 'acquire',
+    holder: 'ann',
+    ttl: 1_000,
+    wants: [{ resource: 'x' }],
+    compare: [isNew],
+    changes: writing('1'),
+  }
   const wrong: readonly Command[] = [
     { ...acquire, wait: true },
     { ...acquire, wants: [], pool: { pool: 'gpus' } },
@@ -169,6 +176,8 @@ test('comparisons and changes come with neither a wait, a pool and entries nor a
   expect(malformed(acquire)).toBeUndefined()
   for (const command of wrong) expect(malformed(command), JSON.stringify(command)).toMatchObject({ reason: 'not-together' })
   const world = allowing()
-  world.refused(world.do({ ...acquire, changes: writing('', { own: true, lease: 1 }) }), 'INVALID', 'not-together', { field: 'changes[0].own' })
+  world.refused(world.do({ ...acquire, changes: writing('', { own: true, lease: 1 }) }), 'INVALID', 'not-together', {
+    field: 'changes[0].own',
+  })
   world.refused(world.do({ ...acquire, changes: writing('', { own: true, delete: true }) }), 'INVALID', 'not-together')
 })

@@ -251,7 +251,9 @@ export class Stream {
     const [success, failure] = [branch(), this.#chance(2) ? branch() : []]
     const list = <T>(name: string, items: readonly T[]) => (items.length > 0 ? { [name]: items } : {})
     if (this.#chance(4)) {
-      const changes = success.map(change => (change.delete === true || change.lease !== undefined || this.#chance(2) ? change : { ...change, own: true }))
+      const changes = success.map(change =>
+        change.delete === true || change.lease !== undefined || this.#chance(2) ? change : { ...change, own: true },
+      )
       const wants = [{ resource: this.#one(this.#resources) }]
       const asked = { holder: this.#holder(), ttl: 100 + this.#random(60_000), wants }
       return { kind: 'acquire', ...asked, ...list('compare', compare), ...list('changes', changes) }
