@@ -33,9 +33,6 @@ function named(wants: (stage: Stage) => Partial<Acquire>): Part {
   return { begin: stage => stage.hold(wants(stage)), act: stage => stage.ask({ wait: true, ...wants(stage) }) }
 }
 
-/** An entry on no lease, which the policies of this world allow. */
-const WRITING: Partial<Acquire> = { changes: [{ key: 'lock/x', value: 'x' }] }
-
 export const PARTS: Readonly<Record<Feature, Part>> = {
   wait: { begin: waiter, act: waiter },
   'no-wait': { begin: stage => stage.hold(), act: stage => stage.ask({ wants: [{ resource: stage.named }] }) },
@@ -84,11 +81,10 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
   },
   entries: {
     request: () => ({ entries: [{ key: 'e/main', value: 'x' }] }),
-    act: stage => stage.propose({ kind: 'put', lease: stage.target, key: 'e/put', value: 'x' }),
-  },
-  changes: {
-    begin: stage => stage.hold(WRITING),
-    act: stage => stage.ask({ wants: [{ resource: stage.named }], ...WRITING }),
+    act: async stage => {
+      await stage.propose({ kind: 'put', lease: stage.target, key: 'e/put', value: 'x' })
+      await stage.ask({ wants: [{ resource: stage.named }], changes: [{ key: 'e/free', value: 'x' }] })
+    },
   },
   'pool-member': { act: stage => stage.take() },
   reservation: {

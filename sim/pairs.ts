@@ -120,7 +120,7 @@ export class PairTracker {
   refused(command: Acquire): void {
     const own = requestFeatures(this.#state(), command)
     const subjects = subjectsOf(command)
-    for (const feature of ['no-wait', 'changes', 'short-lived', 'face-lease', 'learned-term', 'renew-never'] as const)
+    for (const feature of ['no-wait', 'short-lived', 'face-lease', 'learned-term', 'renew-never'] as const)
       if (own.has(feature)) this.acts(feature, subjects, own)
     this.looked('S10', ...subjects)
   }
@@ -165,7 +165,7 @@ export class PairTracker {
       case 'put':
         return this.acts('entries', [command.lease])
       case 'release':
-        if (bringsChanges(command)) this.acts('changes', [command.lease])
+        if (bringsChanges(command)) this.acts('entries', [command.lease])
         if (command.resource === undefined) return
         this.acts('partial-release', [command.lease, command.resource])
         return this.mark(command.lease, 'partial-release')
@@ -239,18 +239,7 @@ export class PairTracker {
 
 /** Features of a request that stay with its lease and that the state does not show. */
 const KEPT: ReadonlySet<Feature> = new Set([
-  ...([
-    'no-wait',
-    'changes',
-    'any',
-    'steal',
-    'session',
-    'learned-term',
-    'worker-renews',
-    'renew-never',
-    'short-lived',
-    'face-lease',
-  ] as const),
+  ...(['no-wait', 'any', 'steal', 'session', 'learned-term', 'worker-renews', 'renew-never', 'short-lived', 'face-lease'] as const),
 ])
 const ENDS: ReadonlySet<Event['type']> = new Set(['released', 'lapsed', 'revoked', 'transferred', 'withdrawn'])
 

@@ -42,10 +42,6 @@ const ACTS: Readonly<Record<Feature, History>> = {
   parent: world => void world.acquire('a', 'x', { parent: world.acquire('a', []) }),
   session: world => void world.acquire('a', 'x', { parent: world.acquire('a', [], marked('session')) }),
   entries: world => void world.register('a', 'e/1'),
-  changes: world => {
-    world.policy('kv', { freeEntries: 1 })
-    world.acquire('a', 'x', { changes: [{ key: 'kv/a', value: '1' }] })
-  },
   'pool-member': world => pool(world),
   reservation: world => {
     pool(world)

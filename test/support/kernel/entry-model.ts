@@ -67,15 +67,10 @@ export class EntryModel {
 
   /** A lease is granted with changes, some of which hang on it. */
   grant(lease: number, { compare, changes }: Changes): string {
-    const refused = this.#refusal(compare, changes)
-    if (refused !== undefined) return refused
+    const word = this.#refusal(compare, changes) ?? this.#carryOut(changes, true, lease)
+    if (word !== undefined) return word
     this.#leases.add(lease)
-    const word = this.#carryOut(
-      changes.map(({ own, ...change }) => ({ ...change, ...(own === true && { lease }) })),
-      true,
-    )
-    if (word !== undefined) this.#leases.delete(lease)
-    return word ?? 'granted'
+    return 'granted'
   }
 
   release(lease: number, { compare, changes }: Changes): string {
@@ -92,12 +87,12 @@ export class EntryModel {
     return compare.every(comparison => this.#holds(comparison)) ? undefined : 'STALE'
   }
 
-  /** Returns why nothing is changed. `isRevision`: the command makes a revision in any case. */
-  #carryOut(changes: readonly EntryChange[], isRevision: boolean): string | undefined {
+  /** Returns why nothing is changed. `isRevision`: the command makes a revision in any case. `granted`: the lease that it grants. */
+  #carryOut(changes: readonly GrantChange[], isRevision: boolean, granted = 0): string | undefined {
     if (changes.some(({ lease }) => lease !== undefined && !this.#leases.has(lease))) return 'GONE'
     const before = this.entries
     this.revision++
-    const changed = changes.filter(change => this.#change(change)).length > 0
+    const changed = changes.filter(change => this.#change(change, granted)).length > 0
     const free = (entries: readonly ModelEntry[]) => entries.filter(({ lease }) => lease === 0).length
     if (free(this.entries) > Math.max(this.#most, free(before))) {
       this.entries = before
@@ -108,8 +103,8 @@ export class EntryModel {
     return undefined
   }
 
-  #change({ key, value = '', lease = 0, delete: deletes = false }: EntryChange): boolean {
-    if (!deletes) this.#write({ key, value, lease })
+  #change({ key, value = '', lease = 0, own = false, delete: deletes = false }: GrantChange, granted: number): boolean {
+    if (!deletes) this.#write({ key, value, lease: own ? granted : lease })
     else if (this.#find(key) === undefined) return false
     else this.entries = this.entries.filter(entry => entry.key !== key)
     return true
