@@ -43,6 +43,7 @@ const SCENES: readonly Scene[] = [
   coveringWaiter,
   keptClaims,
   unreadLoss,
+  valueWithLock,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -394,6 +395,45 @@ async function undoneAnswer(crew: Crew): Promise<void> {
   await crew.pause(100)
   log.failsOver()
   await Promise.all(answers)
+}
+
+/** The value of a lock is written with its grant and with its release: a client that read an older value gets neither. The referee judges what is written. */
+async function valueWithLock(crew: Crew): Promise<void> {
+  const { world, referee } = crew.site
+  const key = 'lock/value'
+  await crew.propose({ kind: 'policy', prefix: 'lock', rules: { freeEntries: 2 } })
+  const read = () => referee.state.free.get(key)?.revision ?? 0
+  const writing = (value: string, number: number) => {
+    const compare = [{ key, field: 'revision', is: 'equal', number }] as const
+    return {
+      compare,
+      changes: [
+        { key, value },
+        { key: 'lock/mine', value },
+      ],
+    }
+  }
+  const take = (holder: string, number: number) => acquire(crew, { holder, wants: [{ resource: 'x/lock' }], ...writing(holder, number) })
+  const refused = (outcome: Outcome) => {
+    if (outcome.kind !== 'refused') world.violate('S26', `a client that read an older value wrote another: ${JSON.stringify(outcome)}`)
+  }
+  const old = read()
+  const first = await take('first', old)
+  if (first.kind !== 'granted') throw new Error(`a scene was refused: ${JSON.stringify(first)}`)
+  const release = (value: string, number: number) => crew.propose({ kind: 'release', lease: first.lease, ...writing(value, number) })
+  refused(await take('second', read()))
+  refused(await release('late', old))
+  referee.givenUp.add(first.lease)
+  await release('given back', read())
+  refused(await take('late', old))
+  if (referee.state.free.get(key)?.value !== 'given back') world.violate('S26', 'the value of a lock is not that of its release')
+  await crew.propose({
+    kind: 'transaction',
+    success: [
+      { key, delete: true },
+      { key: 'lock/mine', delete: true },
+    ],
+  })
 }
 
 function ignored(error: unknown): undefined {

@@ -81,7 +81,10 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
   },
   entries: {
     request: () => ({ entries: [{ key: 'e/main', value: 'x' }] }),
-    act: stage => stage.propose({ kind: 'put', lease: stage.target, key: 'e/put', value: 'x' }),
+    act: async stage => {
+      await stage.propose({ kind: 'put', lease: stage.target, key: 'e/put', value: 'x' })
+      await stage.ask({ wants: [{ resource: stage.named }], changes: [{ key: 'e/free', value: 'x' }] })
+    },
   },
   'pool-member': { act: stage => stage.take() },
   reservation: {

@@ -20,6 +20,7 @@ const LIFE = 20_000
 export const POLICIES: readonly Command[] = [
   { kind: 'policy', prefix: 'p', rules: { capacity: 3 } },
   { kind: 'policy', prefix: `${POOL}/m0`, rules: { lockDelay: 100 } },
+  { kind: 'policy', prefix: 'e', rules: { freeEntries: 1 } },
   ...['a', 'b', 'c'].map(name => ({
     ...{ kind: 'policy' as const, prefix: `${POOL}/accounts/${name}` },
     rules: { quotaUnits: 1, quotaBorrow: 2 },

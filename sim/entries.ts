@@ -4,6 +4,7 @@ import type { Event } from '../src/kernel/event.ts'
 import { processOf } from '../src/kernel/rule/attach.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import type { LogView } from './log-view.ts'
+import { bringsChanges } from './transactions.ts'
 import type { World } from './world.ts'
 
 export class EntryChecker {
@@ -53,7 +54,7 @@ export class EntryChecker {
 
   /** An entry ends with its lease, or when it is deleted with the right lease named. */
   judgeDeleted({ key, lease }: Event, command: Command): void {
-    if (command.kind === 'transaction' || lease === 0) return // see TransactionChecker
+    if (command.kind === 'transaction' || bringsChanges(command) || lease === 0) return // see TransactionChecker
     if (command.kind === 'delete') {
       if (command.lease !== undefined && command.lease !== lease)
         this.#world.violate(

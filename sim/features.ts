@@ -63,8 +63,8 @@ const ROWS = {
   entries: {
     code: 'en',
     inForce: 'it has entries, or will have them with its grant',
-    acts: 'entries are attached, changed or deleted',
-    judges: ['S18', 'S8', 'S14'],
+    acts: 'entries are attached, changed or deleted, also in the command of a grant or a release',
+    judges: ['S18', 'S8', 'S14', 'S26'],
   },
   'pool-member': {
     code: 'pm',

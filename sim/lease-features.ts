@@ -3,6 +3,7 @@ import type { Acquire } from '../src/kernel/command.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { BREAK, FROZEN, type LeaseState, PREEMPT, type State, WAITING } from '../src/kernel/state.ts'
 import { FEATURES, type Feature, MARKS_LABEL } from './features.ts'
+import { bringsChanges } from './transactions.ts'
 
 const FACES = ['kubernetes/', 'etcd/', 'consul/', 'redis/']
 const KNOWN: ReadonlySet<string> = new Set(FEATURES)
@@ -36,7 +37,7 @@ export function requestFeatures(state: State, command: Acquire): Set<Feature> {
   if (command.covers === true) found.add('covers')
   if (wants.some(({ shared = false }) => shared)) found.add('shared')
   if (command.parent !== undefined) found.add('parent')
-  if (entries.length > 0) found.add('entries')
+  if (entries.length > 0 || bringsChanges(command)) found.add('entries')
   if (pool !== undefined || entries.some(({ key }) => key.startsWith('pool/'))) found.add('pool-member')
   if (pool?.from !== undefined) found.add('reservation')
   if (pool?.preemptible === true) found.add('preemptible')

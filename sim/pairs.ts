@@ -12,6 +12,7 @@ import { type LeaseState, SLOTS, type State } from '../src/kernel/state.ts'
 import { claimsHeld, claimsWanted, hasCovering, holdersAround, waitersAround } from './covers.ts'
 import { FEATURE_ROWS, type Feature } from './features.ts'
 import { featuresInState, requestFeatures } from './lease-features.ts'
+import { bringsChanges } from './transactions.ts'
 
 /** A lease by its id, or a resource or pool by its name. */
 export type Subject = number | string
@@ -164,6 +165,7 @@ export class PairTracker {
       case 'put':
         return this.acts('entries', [command.lease])
       case 'release':
+        if (bringsChanges(command)) this.acts('entries', [command.lease])
         if (command.resource === undefined) return
         this.acts('partial-release', [command.lease, command.resource])
         return this.mark(command.lease, 'partial-release')

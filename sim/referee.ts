@@ -21,7 +21,7 @@ import { PairTracker } from './pairs.ts'
 import { agreedByAll } from './permits.ts'
 import { RevisionChecker } from './revisions.ts'
 import { TermChecker } from './terms.ts'
-import { judgeBooks, TransactionChecker } from './transactions.ts'
+import { bringsChanges, judgeBooks, TransactionChecker } from './transactions.ts'
 import { Waiters } from './waiters.ts'
 import { type Machine, RHO, type World } from './world.ts'
 
@@ -212,6 +212,7 @@ export class Referee implements LogView {
       world.violate('S2', `${command.resource} accepted token ${command.token} after ${this.#fences.get(command.resource)}`)
     this.#waiters.judge(this.#state, command, outcome, events)
     this.#transactions.judge(command, outcome, events)
+    if (bringsChanges(command)) this.pairs.looked('S26', ...events.map(({ lease }) => lease))
     if (command.kind === 'transaction') judgeBooks(world, this.#state.free.values())
   }
 

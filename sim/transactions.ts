@@ -1,8 +1,8 @@
 /**
- * Checks S26: a transaction compares and changes entries in one revision, all or none, and an entry without a lease stays until it is deleted. It
- * follows the entries by their events alone, and never asks the state that the kernel keeps.
+ * Checks S26: a transaction compares and changes entries in one revision, all or none, and an entry without a lease stays until it is deleted. So does a
+ * grant or a release that brings comparisons and changes. It follows the entries by their events alone, and never asks the state that the kernel keeps.
  */
-import type { Command, Comparison, Transaction } from '../src/kernel/command.ts'
+import type { Acquire, Command, Comparison, GrantChange, Release } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import type { LogView } from './log-view.ts'
@@ -33,24 +33,36 @@ export class TransactionChecker {
   /** Called before `follow`, with the events of this command. */
   judge(command: Command, outcome: Outcome, events: readonly Event[]): void {
     for (const { type, key, lease } of events)
-      if (type === 'deleted' && lease === 0 && command.kind !== 'transaction' && command.kind !== 'delete')
+      if (type === 'deleted' && lease === 0 && !mayDelete(command))
         this.#violate(`the entry ${key} hangs on no lease, and ended by ${command.kind}`)
+    if (outcome.kind === 'refused') return
+    if (command.kind === 'acquire' || command.kind === 'release') return this.#judgeBrought(command, outcome, events)
     if (command.kind !== 'transaction' || outcome.kind !== 'transacted') return
-    const succeeded = (command.compare ?? []).every(comparison => this.#holds(comparison))
+    const { compare = [], success = [], failure = [] } = command
+    const succeeded = compare.every(comparison => this.#holds(comparison))
     if (outcome.succeeded !== succeeded)
       this.#violate(`a transaction ${outcome.succeeded ? 'succeeded' : 'failed'}, and its comparisons say otherwise`)
-    this.#judgeChanges(command, succeeded, events)
+    const [made, expected] = [changesIn(events), this.#expected(succeeded ? success : failure)]
+    if (made.join('\n') !== expected.join('\n')) this.#violate(`a transaction did [${made}] and not [${expected}]`)
   }
 
-  /** The events of entries are exactly the changes of one branch. */
-  #judgeChanges({ success = [], failure = [] }: Transaction, succeeded: boolean, events: readonly Event[]): void {
-    const expected = (succeeded ? success : failure)
+  /** The changes that a grant or a release brings come before those that follow from it: entries end with their lease, and waiters bring theirs. */
+  #judgeBrought(command: Acquire | Release, outcome: Outcome, events: readonly Event[]): void {
+    const { compare = [], changes = [] } = command
+    if (!compare.every(comparison => this.#holds(comparison)))
+      this.#violate(`${command.kind} was carried out, and its comparisons say otherwise`)
+    const expected = this.#expected(changes, outcome.kind === 'granted' ? outcome.lease : 0)
+    const made = changesIn(events).slice(0, expected.length)
+    if (made.join('\n') !== expected.join('\n')) this.#violate(`${command.kind} did [${made}] and not [${expected}]`)
+  }
+
+  /** The events of entries that changes must make, one after the other. */
+  #expected(changes: readonly GrantChange[], granted = 0): string[] {
+    return changes
       .filter(change => change.delete !== true || this.#entries.has(change.key))
-      .map(change => (change.delete === true ? `deleted ${change.key}` : `put ${change.key} ${change.lease ?? 0} ${change.value ?? ''}`))
-    const made = events
-      .filter(({ type }) => type === 'put' || type === 'deleted')
-      .map(({ type, key, lease, value }) => (type === 'put' ? `put ${key} ${lease} ${value}` : `deleted ${key}`))
-    if (made.join('\n') !== expected.join('\n')) this.#violate(`a transaction did [${made}] and not [${expected}]`)
+      .map(({ key, value = '', lease = 0, own, delete: deletes }) =>
+        deletes === true ? `deleted ${key}` : `put ${key} ${own === true ? granted : lease} ${value}`,
+      )
   }
 
   #holds({ key, field, is, number = 0, value = '' }: Comparison): boolean {
@@ -95,6 +107,22 @@ export class TransactionChecker {
   #violate(message: string): void {
     this.#world.violate('S26', message)
   }
+}
+
+function changesIn(events: readonly Event[]): string[] {
+  return events
+    .filter(({ type }) => type === 'put' || type === 'deleted')
+    .map(({ type, key, lease, value }) => (type === 'put' ? `put ${key} ${lease} ${value}` : `deleted ${key}`))
+}
+
+/** Whether a command may delete an entry that hangs on no lease. */
+function mayDelete(command: Command): boolean {
+  return command.kind === 'transaction' || command.kind === 'delete' || bringsChanges(command)
+}
+
+/** Whether it is a grant or a release that changes entries as a transaction does. */
+export function bringsChanges(command: Command): boolean {
+  return (command.kind === 'acquire' || command.kind === 'release') && (command.changes ?? []).length > 0
 }
 
 /** S26: transactions move amounts, and make none. */

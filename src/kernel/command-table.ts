@@ -29,15 +29,10 @@ import type { FieldType } from './codec/field-type.ts'
 import type { Layout } from './codec/layout.ts'
 import {
   type Attachment,
-  COMPARED,
   type Command,
-  type Comparison,
   type CreateKey,
-  type EntryChange,
   type KeyLimits,
   LABEL_BYTES,
-  MAX_CHANGES,
-  MAX_COMPARISONS,
   MAX_CONDITION_VALUES,
   MAX_CONDITIONS,
   MAX_ENTRIES,
@@ -52,12 +47,12 @@ import {
   type PoolRequest,
   PRIORITY_LIMIT,
   type PriorityRange,
-  RELATIONS,
   type Revoke,
   type Scope,
   VERBS,
   type Want,
 } from './command.ts'
+import { changes, compare, grantChanges } from './entry-fields.ts'
 import { LOSS_CAUSES } from './loss-cause.ts'
 import { VALUE_BYTES } from './name.ts'
 import { type Flaw, shown } from './reason.ts'
@@ -142,20 +137,6 @@ export const poolRequest = record<PoolRequest>({
   preemptible: defaulted(flag),
   from: optional(duration),
 })
-export const comparison = record<Comparison>({
-  key: needed(name),
-  field: needed(choice(COMPARED)),
-  is: needed(choice(RELATIONS)),
-  number: defaulted(count),
-  value: defaulted(textOf(VALUE_BYTES)),
-})
-export const entryChange = record<EntryChange>({
-  key: needed(name),
-  value: defaulted(textOf(VALUE_BYTES)),
-  lease: optional(id),
-  delete: defaulted(flag),
-})
-const changes = list(entryChange, MAX_CHANGES)
 
 const targetFields = { lease: defaulted(id), holder: defaulted(name), prefix: defaulted(text) }
 const plainTarget = record<{ lease?: number; holder?: string; prefix?: string }>({ ...targetFields })
@@ -346,10 +327,19 @@ export const COMMAND_TABLE = {
       pool: optional(poolRequest),
       permits: optional(count),
       covers: defaulted(flag),
+      compare,
+      changes: grantChanges,
     },
     bits: {
       ...{ any: 1, wait: 2, priority: 4, entries: 8, parent: 16, labels: 32, holding: 64 },
       ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096, pool: 8_192, permits: 16_384, covers: 32_768 },
+      ...{ compare: 65_536, changes: 131_072 },
+    },
+    together: ({ compare = [], changes = [], wait, pool, entries = [] }) => {
+      const field = compare.length > 0 ? 'compare' : changes.length > 0 ? 'changes' : undefined
+      if (field === undefined) return undefined
+      const other = wait === true ? 'wait' : pool !== undefined ? 'pool' : entries.length > 0 ? 'entries' : undefined
+      return other === undefined ? undefined : apart(field, other)
     },
   },
   renew: {
@@ -371,17 +361,23 @@ export const COMMAND_TABLE = {
       stopped: defaulted(ids(MAX_STOPPED)),
       ran: optional(duration),
       lost: optional(choice(LOSS_CAUSES)),
+      compare,
+      changes,
     },
     form: ['lease', 'resource'],
     variants: [
-      { number: 30, form: ['lease', 'stopped', 'ran', 'lost'], applies: ({ lost }) => lost !== undefined },
+      {
+        number: 30,
+        form: ['lease', 'stopped', 'ran', 'lost', 'compare', 'changes'],
+        applies: ({ lost, compare = [], changes = [] }) => lost !== undefined || compare.length + changes.length > 0,
+      },
       { number: 25, form: ['lease', 'stopped', 'ran'], applies: ({ ran }) => ran !== undefined },
       { number: 23, form: ['lease', 'stopped'], applies: ({ stopped }) => stopped !== undefined && stopped.length > 0 },
     ],
     // A lease that gives back one resource goes on, with everything that hangs on it.
-    together: ({ resource, stopped, ran, lost }) => {
-      const whole = stopped !== undefined ? 'stopped' : ran !== undefined ? 'ran' : lost !== undefined ? 'lost' : undefined
-      return resource !== undefined && whole !== undefined ? apart(whole, 'resource') : undefined
+    together: ({ resource, ...whole }) => {
+      const field = (['stopped', 'ran', 'lost', 'compare', 'changes'] as const).find(name => whole[name] !== undefined)
+      return resource !== undefined && field !== undefined ? apart(field, 'resource') : undefined
     },
   },
   due: { number: 3, fields: { timer: needed(count), epoch: needed(count) } },
@@ -484,9 +480,9 @@ export const COMMAND_TABLE = {
   transaction: {
     number: 29,
     fields: {
-      compare: defaulted(list(comparison, MAX_COMPARISONS)),
-      success: defaulted(changes),
-      failure: defaulted(changes),
+      compare,
+      success: changes,
+      failure: changes,
     },
   },
 } as const satisfies { readonly [K in Command['kind']]: CommandRow<Extract<Command, { readonly kind: K }>> }

@@ -3,10 +3,12 @@
  * of an optional field says what it means to leave it out. command-table.ts has a row for each command, from which its encoding follows.
  */
 
+import type { Comparison, EntryChange, GrantChange, Transaction } from './entry-command.ts'
 import type { CreateKey, LimitKey, RevokeKey, RotateKey } from './key-command.ts'
 import type { LossCause } from './loss-cause.ts'
 import type { RevokePart } from './revoke-part.ts'
 
+export * from './entry-command.ts'
 export * from './key-command.ts'
 
 /** Limits of one acquisition. */
@@ -26,11 +28,6 @@ export const MAX_LEASE_BYTES = 2 * 1_024 * 1_024
 /** Limits of one request of a pool. */
 export const MAX_CONDITIONS = 16
 export const MAX_CONDITION_VALUES = 64
-
-/** Limits of one transaction: comparisons, changes of one branch, and the bytes of all keys and values together. */
-export const MAX_COMPARISONS = 128
-export const MAX_CHANGES = 128
-export const MAX_TRANSACTION_BYTES = 1_024 * 1_024
 
 /** Units of one resource. Shared grants exclude exclusive grants but not each other, and take no units. */
 export interface Want {
@@ -140,6 +137,13 @@ export interface Acquire {
    * `holding` with the same holder name are no obstacle. Not with `any`, `permits`, units or pools. Left out: each name stands for itself.
    */
   readonly covers?: boolean
+  /** All of them must be true, otherwise nothing is granted. Not with `wait`, `pool` or `entries`. */
+  readonly compare?: readonly Comparison[]
+  /**
+   * Changes of entries in the revision of the grant, under the rules of a transaction. Not with `wait`, `pool` or `entries`. Such a lease needs no renewal before its
+   * whole term begins: clients that read the entries rely on it at once.
+   */
+  readonly changes?: readonly GrantChange[]
 }
 
 /**
@@ -197,6 +201,10 @@ export interface Release {
   readonly ran?: number
   /** The holder has lost the lease and stopped, and this is why. It ends as `lapsed`, with this cause. */
   readonly lost?: LossCause
+  /** All of them must be true, otherwise nothing is released. Not with `resource`; neither are `changes`. With either, a lease that is frozen counts as gone. */
+  readonly compare?: readonly Comparison[]
+  /** Changes of entries in the revision of the release, under the rules of a transaction. */
+  readonly changes?: readonly EntryChange[]
 }
 
 /** A timer has expired. It counts only for the epoch that it names: a renewal earlier in the log has started a new epoch. */
@@ -243,45 +251,6 @@ export interface Delete {
   readonly key: string
   /** Delete only if the entry is still attached to this lease. */
   readonly lease?: number
-}
-
-/** A comparison looks at one of these. An entry that is not there has 0 for each number, and no value. */
-export const COMPARED = ['created', 'revision', 'version', 'lease', 'value'] as const
-export const RELATIONS = ['equal', 'unequal', 'less', 'greater'] as const
-export type ComparedField = 'created' | 'revision' | 'version' | 'lease' | 'value'
-export type Relation = 'equal' | 'unequal' | 'less' | 'greater'
-
-/** True if the field of the entry is in this relation to `number` or, for its value, to `value`. No comparison of a missing value is true. */
-export interface Comparison {
-  readonly key: string
-  readonly field: ComparedField
-  readonly is: Relation
-  /** Default: 0. */
-  readonly number?: number
-  /** Only for `value`, which is `equal` or `unequal`. Default: the empty value. */
-  readonly value?: string
-}
-
-/** Puts or deletes one entry. */
-export interface EntryChange {
-  readonly key: string
-  /** Default: the empty value. */
-  readonly value?: string
-  /** The entry ends with this lease. Left out: it hangs on no lease, and stays until it is deleted. */
-  readonly lease?: number
-  /** Delete the entry instead. One that is not there is left alone. */
-  readonly delete?: boolean
-}
-
-/**
- * Changes entries in one revision, all or none: `success` if every comparison is true, otherwise `failure`. Only under prefixes whose policy allows free
- * entries (`PolicyRules.freeEntries`).
- */
-export interface Transaction {
-  readonly kind: 'transaction'
-  readonly compare?: readonly Comparison[]
-  readonly success?: readonly EntryChange[]
-  readonly failure?: readonly EntryChange[]
 }
 
 /** Ends leases with their descendants and entries: one lease, all of a holder, or all that hold or want a name under a prefix. */

@@ -178,6 +178,8 @@ export const REASONS = {
   'no-entry': { number: 109, code: 'NOT_FOUND', facts: KEY },
   'no-holder': { number: 110, code: 'NOT_FOUND', facts: RESOURCE },
   'no-match': { number: 111, code: 'NOT_FOUND', facts: {} },
+  /** A comparison of a request is not true. */
+  'not-as-compared': { number: 113, code: 'STALE', facts: { key: 'text', field: 'text' } },
   'no-group': { number: 112, code: 'NOT_FOUND', facts: { group: 'text' } },
 
   // A key does not allow it. `verb`: the scope that it needs.

@@ -6,8 +6,6 @@ import type { Fields, FieldType } from '../kernel/codec/field-type.ts'
 import {
   attachment,
   type CommandTable,
-  comparison,
-  entryChange,
   keyFields,
   keyLimitFields,
   policyRules,
@@ -15,6 +13,7 @@ import {
   poolRequest,
   priorityRange,
 } from '../kernel/command-table.ts'
+import { comparison, entryChange, grantChange } from '../kernel/entry-fields.ts'
 import { ACQUIRE_FIELDS } from './acquire-fields.ts'
 
 export type Descriptions<K extends string = string> = Readonly<Record<K, string>>
@@ -44,6 +43,8 @@ export const COMMAND_DESCRIPTIONS: { readonly [K in DescribedCommand]: Descripti
     stopped: '',
     ran: 'For how many ms it was held, for statistics.',
     lost: 'The holder has lost the lease, and this is why: it counts and is listed as lapsed.',
+    compare: '',
+    changes: '',
   },
   put: { lease: '', key: '', value: '', generation: GENERATION },
   delete: { key: '', lease: '' },
@@ -115,6 +116,8 @@ const DESCRIBED: ReadonlyMap<object, Descriptions> = new Map([
     pool: 'Members of a pool instead of named resources.',
     permits: 'How many units of each resource may be in use at once; a grant keeps to the smallest number of all leases on it.',
     covers: 'Claim all names below each resource, too.',
+    compare: '',
+    changes: '',
   }),
   describedRecord(attachment, { key: '', value: '', generation: GENERATION }),
   describedRecord(poolCondition, { label: '', test: '', values: '' }),
@@ -143,6 +146,7 @@ const DESCRIBED: ReadonlyMap<object, Descriptions> = new Map([
     lease: 'The entry ends with this lease. Left out: it stays until it is deleted.',
     delete: 'Delete the entry instead.',
   }),
+  describedRecord(grantChange, { key: '', value: '', lease: '', delete: '', own: '' }),
   described(policyRules.fields, {
     ttlMin: '',
     ttlMax: '',

@@ -31,10 +31,22 @@ const step = fc.oneof(
     }),
   },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('begin' as const) }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      do: fc.constantFrom('grant' as const, 'release' as const),
+      lease,
+      compare: fc.array(comparison, { maxLength: 1 }),
+      changes: fc.array(change, { maxLength: 3 }),
+      own: fc.boolean(),
+    }),
+  },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('end' as const), lease }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('put' as const), lease, key, value }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('delete' as const), key }) },
 )
+
+type Given<A> = A extends fc.Arbitrary<infer T> ? T : never
 
 function word(outcome: Outcome): string {
   if (outcome.kind === 'transacted') return String(outcome.succeeded)
@@ -63,6 +75,20 @@ test('entries and transactions do what a naive model of them does, also after a 
         return [...attached, ...free].sort((a, b) => (a.key < b.key ? -1 : 1))
       }
 
+      function comparisons(compare: readonly Given<typeof comparison>[]): Comparison[] {
+        return compare.map(({ key: name, field, is, near, value: text }) => {
+          if (field === 'value') return { key: name, field, is: is === 'equal' ? 'equal' : 'unequal', value: text }
+          const found = model.entries.find(entry => entry.key === name)?.[field] ?? 0
+          return { key: name, field, is, number: Math.max(0, found + near) }
+        })
+      }
+
+      function changed(list: readonly Given<typeof change>[]): EntryChange[] {
+        return list.map(({ key: name, value: text, lease: on, delete: deletes }) =>
+          deletes ? { key: name, delete: true } : { key: name, value: text, ...(on !== null && { lease: id(on) }) },
+        )
+      }
+
       function play(step: (typeof steps)[number]): [string, string] {
         switch (step.do) {
           case 'begin': {
@@ -81,18 +107,21 @@ test('entries and transactions do what a naive model of them does, also after a 
           }
           case 'delete':
             return [word(world.do({ kind: 'delete', key: step.key })), model.delete(step.key)]
+          case 'grant': {
+            const compare = comparisons(step.compare)
+            const isFree = (item: EntryChange) => item.delete !== true && item.lease === undefined
+            const changes = changed(step.changes).map(item => (step.own && isFree(item) ? { ...item, own: true } : item))
+            const begun = world.state.nextLease
+            return [word(world.ask(`h${begun}`, [], { compare, changes })), model.grant(begun, { compare, changes })]
+          }
+          case 'release': {
+            const on = id(step.lease)
+            const more = { compare: comparisons(step.compare), changes: changed(step.changes) }
+            return [word(world.do({ kind: 'release', lease: on, ...more })), model.release(on, more)]
+          }
           case 'transact': {
-            const compare = step.compare.map(({ key: name, field, is, near, value: text }): Comparison => {
-              if (field === 'value') return { key: name, field, is: is === 'equal' ? 'equal' : 'unequal', value: text }
-              const found = model.entries.find(entry => entry.key === name)?.[field] ?? 0
-              return { key: name, field, is, number: Math.max(0, found + near) }
-            })
-            const changes = (list: typeof step.success) =>
-              list.map(
-                ({ key: name, value: text, lease: on, delete: deletes }): EntryChange =>
-                  deletes ? { key: name, delete: true } : { key: name, value: text, ...(on !== null && { lease: id(on) }) },
-              )
-            const transaction = { compare, success: changes(step.success), failure: changes(step.failure) }
+            const compare = comparisons(step.compare)
+            const transaction = { compare, success: changed(step.success), failure: changed(step.failure) }
             return [word(world.do({ kind: 'transaction', ...transaction })), model.transact(transaction)]
           }
         }

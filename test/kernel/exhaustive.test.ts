@@ -176,6 +176,11 @@ const settings: Record<string, Setting> = {
           { key: 'e/1', delete: true },
         ],
       }),
+      'B x with its e/1, if new': take('B', ['x'], {
+        compare: [{ key: 'e/1', field: 'created', is: 'equal' }],
+        changes: [{ key: 'e/1', value: '6', own: true }, { key: 'e/3' }],
+      }),
+      'release 1 with e/1': on({ kind: 'release', lease: 1, changes: [{ key: 'e/1', value: '7' }] }),
       'nothing outside': on({ kind: 'transaction', success: [{ key: 'f', value: '' }] }),
       'release 1': on({ kind: 'release', lease: 1 }),
       'due 1': due(1, 0),

@@ -2,25 +2,22 @@
  * The key-value store and its locks. A key KEY is the entry `consul/KEY`, and a session that acquires it holds the resource `consul/KEY`, or the one that a map
  * names for it: so holders with any other client exclude it, and are excluded.
  *
- * An acquire has two steps: the resource is granted, then the value is written with the lease that holds it. A release has them in reverse: the value is
- * written, then the resource given back. Whatever ends between them, a crash, the session or the patience of the client, leaves the key either held
- * by its session or free, and the same request again completes what is missing. Each write compares the revision that it read: a late one changes nothing.
+ * An acquire is one command, the grant with the value, and so is a release: whatever ends a request, the key is held with the value of its session, or as it was.
+ * Each write compares the revision that it read: a late one changes nothing.
  *
- * The two steps of an acquire are two records. A transaction compares entries and not grants, so in one record the value would be written even if the grant is
- * refused. And the value names the lease, whose id is known after the grant only: without it, the second acquisition by a session would look like its first, and
- * `LockIndex`, by which clients fence, would not rise. An entry that the acquire brings with it could be compared and named instead. But then every key that is
- * held has a second entry, which counts against limits, needs a right of its own, and must be hidden from lists and watches.
+ * The value names the process of its session, by the incarnation that the lease of the key has as well: it is known before the grant. Together with the grant
+ * it tells the lock of a session from one that another client took on the same name.
  */
 import type { Acquire, Comparison, EntryChange } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import { under } from '../../kernel/name.ts'
+import type { Outcome } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
 import type { EntryView, GrantView } from '../../lessor.ts'
 import { whyBadName } from '../../wording.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { joined, mapInSlices } from '../slices.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
-import { startWholeTerm } from '../whole-term.ts'
 import { whenChanged } from './blocking.ts'
 import {
   type ConsulPair,
@@ -197,62 +194,52 @@ export class KeyValues {
   }
 
   async #acquire(key: string, content: Pick<PairContent, 'value' | 'flags'>, id: string): Promise<boolean> {
-    const session = await this.#session(id)
-    for (let tries = 1; ; tries++) {
-      const found = await this.#read(key)
+    const [session, first] = await Promise.all([this.#session(id), this.#read(key)])
+    for (let tries = 1, found = first; ; tries++, found = await this.#read(key)) {
       const { pair, grant } = found
-      const locks = (pair?.locks ?? 0) + (pair?.lock === grant?.lease && grant !== undefined ? 0 : 1)
-      let lock = grant?.lease ?? 0
-      let renewed: Promise<boolean> | undefined
       if (grant !== undefined && (grant.status === 'frozen' || (await this.#parentOf(grant)) !== session.lease)) return false
+      const isAgain = sessionShown(pair, grant) === id
+      const held = { ...content, locks: (pair?.locks ?? 0) + (isAgain ? 0 : 1), session: id, lock: session.incarnation }
       if (grant === undefined) {
-        const granted = await this.#take(found, session)
-        if (granted === undefined) return false
-        lock = granted
-        // Renew before the value names the lease, because a client that reads the value relies on the whole term. Both commands go into one record, in this order.
-        renewed = startWholeTerm(this.#caller.lessor, termOf(session), session.lease, lock)
-      }
-      const [isWritten, isHeld = true] = await Promise.all([
-        this.#write(found, { ...content, locks, session: id, lock }, session.behavior === 'delete' ? lock : 0),
-        renewed,
-      ])
-      if (!isHeld) return false
-      if (isWritten) return true
+        const isTaken = await this.#take(found, held, session)
+        if (isTaken !== undefined) return isTaken
+      } else if (await this.#write(found, held, session.behavior === 'delete' ? grant.lease : 0)) return true
       mayRetry(tries, key)
     }
   }
 
-  /** Takes the resource. Returns the lease that holds it; undefined: another client was faster. */
-  async #take({ name }: KeyState, session: ConsulSession): Promise<number | undefined> {
-    const { lease: parent, holder, incarnation } = session
+  /** Takes the resource and writes the value, if the key is as it was read. False: another client was faster. Undefined: the value is another one by now. */
+  async #take({ key, name, pair }: KeyState, content: PairContent, session: ConsulSession): Promise<boolean | undefined> {
+    const { lease: parent, holder, incarnation, behavior } = session
     const wants = [{ resource: this.#resource(name) }]
-    const command: Acquire = { kind: 'acquire', holder, incarnation, ttl: termOf(session), parent, wants }
+    const changes = [{ key: name, value: written(key, content), ...(behavior === 'delete' && { own: true }) }]
+    const compare = [unchanged(name, pair)]
+    const command: Acquire = { kind: 'acquire', holder, incarnation, ttl: termOf(session), parent, wants, compare, changes }
     const outcome = await propose(this.#caller.lessor, command)
-    if (outcome.kind === 'refused' && outcome.code === 'HELD') return undefined
-    if (outcome.kind === 'refused' && outcome.code === 'GONE') throw invalidSession()
-    return expected(outcome, 'granted').lease
+    if (isOutdated(outcome)) return undefined
+    if (outcome.kind === 'refused' && outcome.code === 'HELD') return false
+    if (outcome.kind === 'refused' && outcome.code === 'GONE') throw invalidSession(session.id)
+    expected(outcome, 'granted')
+    return true
   }
 
   async #release(key: string, content: Pick<PairContent, 'value' | 'flags'>, id: string): Promise<boolean> {
-    const { lessor } = this.#caller
-    const session = await this.#session(id)
-    for (let tries = 1; ; tries++) {
-      const found = await this.#read(key)
-      const { pair, grant } = found
+    const [session, first] = await Promise.all([this.#session(id), this.#read(key)])
+    for (let tries = 1, found = first; ; tries++, found = await this.#read(key)) {
+      const { name, pair, grant } = found
       if (grant === undefined || grant.status === 'frozen' || (await this.#parentOf(grant)) !== session.lease) return false
-      const { lease } = grant
-      // It stays named in the value, and so shown, until it is released: a client that saw it gone would find it still held.
-      if (pair !== undefined && !(isSame(pair, content) && pair.on === 0)) {
-        const { locks } = pair
-        if (!(await this.#write(found, { ...content, locks, session: pair.session, lock: pair.lock }, 0))) {
-          mayRetry(tries, key)
-          continue
-        }
-      }
-      const outcome = await propose(lessor, { kind: 'release', lease })
+      const isKept = pair === undefined || (isSame(pair, content) && pair.on === 0)
+      const outcome = await propose(this.#caller.lessor, {
+        kind: 'release',
+        lease: grant.lease,
+        ...(!isKept && { compare: [unchanged(name, pair)], changes: [{ key: name, value: written(key, { ...pair, ...content }) }] }),
+      })
       if (outcome.kind === 'refused' && outcome.code === 'GONE') return false
-      expected(outcome, 'done')
-      return pair !== undefined
+      if (!isOutdated(outcome)) {
+        expected(outcome, 'done')
+        return pair !== undefined
+      }
+      mayRetry(tries, key)
     }
   }
 
@@ -314,7 +301,7 @@ export class KeyValues {
   /** In Consul a key that is deleted is not locked any more. A lock of another client, or of another key, stays. */
   async #endLock({ pair, grant }: KeyState): Promise<void> {
     if (grant === undefined || grant.status === 'frozen') return
-    if (pair?.lock !== grant.lease && !(await this.#isOfSession(grant))) return
+    if (sessionShown(pair, grant) === '' && !(await this.#isOfSession(grant))) return
     await propose(this.#caller.lessor, { kind: 'release', lease: grant.lease })
   }
 
@@ -336,6 +323,11 @@ function invalidSession(id = ''): TextFailure {
 
 function mayRetry(tries: number, key: string): void {
   if (tries >= MAX_TRIES) throw new TextFailure(500, `other clients changed ${key} each time: try again`)
+}
+
+/** The key is not as it was read. */
+function isOutdated(outcome: Outcome): boolean {
+  return outcome.kind === 'refused' && outcome.reason === 'not-as-compared'
 }
 
 function unchanged(key: string, pair: ConsulPair | undefined): Comparison {

@@ -19,7 +19,7 @@ export interface ConsulPair {
   readonly flags: string
   /** The key was acquired this many times. */
   readonly locks: number
-  /** The session that acquired it last, and the lease that holds the key for it. They count only while that lease has the grant. */
+  /** The session that acquired it last, and the incarnation of its process. They count only while a lease of that process has the grant. */
   readonly session: string
   readonly lock: number
   readonly created: number
@@ -93,7 +93,7 @@ export function pairOf({ key, value: text, created, revision, lease }: EntryView
 
 /** The session that holds a key. A frozen key shows none, as Consul does during a lock-delay. */
 export function sessionShown(pair: ConsulPair | undefined, grant: GrantView | undefined): string {
-  return pair !== undefined && grant !== undefined && grant.status !== 'frozen' && pair.lock === grant.lease ? pair.session : ''
+  return pair !== undefined && grant !== undefined && grant.status !== 'frozen' && pair.lock === grant.incarnation ? pair.session : ''
 }
 
 /** The id under which a holder without Consul is shown: clients wait for it as for any other. */

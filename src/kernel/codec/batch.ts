@@ -223,8 +223,9 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
  * A key never changes, so a refusal that depends on the key alone will be the same when repeated, and need not be kept. Refusals that depend on the state
  * are different; so are those of a deletion and of a transaction, which do not say what they depend on.
  */
-function isForbiddenForGood({ kind }: Command, { code, facts }: Refused): boolean {
-  return code === 'FORBIDDEN' && facts.lease === undefined && kind !== 'delete' && kind !== 'transaction'
+function isForbiddenForGood({ kind }: Command, { code, reason, facts }: Refused): boolean {
+  if (code !== 'FORBIDDEN' || reason === 'forbidden-entry') return false
+  return facts.lease === undefined && kind !== 'delete' && kind !== 'transaction'
 }
 
 /** The answer that a repeated operation was given, if it is kept. */

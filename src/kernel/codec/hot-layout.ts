@@ -35,8 +35,8 @@ const OPTIONS = WAIT | INCARNATION | PRIORITY | GRACE
 export function acquireLayout(general: MaskedLayout<Acquire>): Layout<Acquire> {
   return {
     write(to, command) {
-      const { any, entries, parent, labels, holding, maxLife, steal, recall, pool, permits, covers } = command
-      if (any || entries || parent || labels || holding || maxLife || steal || recall || pool || permits || covers)
+      const { any, entries, parent, labels, holding, maxLife, steal, recall, pool, permits, covers, compare, changes } = command
+      if (any || entries || parent || labels || holding || maxLife || steal || recall || pool || permits || covers || compare || changes)
         return general.write(to, command)
       const { holder, ttl, wants, wait, incarnation, priority, grace } = command
       to.uint((wait ? WAIT : 0) | (incarnation ? INCARNATION : 0) | (priority ? PRIORITY : 0) | (grace ? GRACE : 0))

@@ -38,6 +38,7 @@ import { BY_FORCE, type ChosenWant, choose, chooseAll, enqueue, FIRST_IN_LINE, g
 import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 import { steal, victimsOf } from './steal.ts'
+import { carryOut, changesRefusal } from './transaction.ts'
 
 /** The most leases that end together with the first of them, in one revision. */
 export const MAX_FAMILY = 10_000
@@ -282,6 +283,10 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
   if (command.covers === true) listClaims(state, wants)
   const { any = 0, covers = false, holder } = command
   const applicant: Applicant = { any, rank, id: state.nextLease, permits, covers, holder, holding }
+  if (command.compare !== undefined || command.changes !== undefined) {
+    const refused = changesRefusal(state, command, key, command.ttl)
+    if (refused !== undefined) return refused
+  }
   const chosen = mustWait ? undefined : choose(state, wants, applicant)
   if (chosen === undefined) {
     if (command.wait !== true) return held(state, command, wants, applicant)
@@ -406,6 +411,7 @@ export function acquire(state: State, effects: Effects, asked: Acquire, key: num
   const { wants, rank, parent, chosen, victims } = plan
   const status = chosen === undefined ? WAITING : LIVE
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
+  if (command.changes !== undefined && command.changes.length > 0) beginWholeTerm(lease)
   if (plan.claim !== undefined && plan.claim.from > 0) lease.term = command.ttl + plan.claim.from - state.elapsed
   effects.timer(lease, TERM)
   keepExtras(state, lease, command, plan)
@@ -415,8 +421,9 @@ export function acquire(state: State, effects: Effects, asked: Acquire, key: num
   if (chosen !== undefined) {
     for (const entry of entries) attach(state, effects, lease, entry)
     grant(state, effects, lease, chosen)
+    if (command.changes !== undefined) carryOut(state, effects, command.changes, key, lease)
     if (chosen.length === 0 && entries.length === 0) emit(state, effects, 'granted', lease, {})
-    // Others may have been waiting for the entry that it took over.
+    // Others may have been waiting for an entry that it took over or deleted.
     if (state.freed.size + state.freedPools.length > 0) settle(state, effects, state.freed)
   } else {
     const extras = extrasOf(lease)
@@ -430,6 +437,12 @@ export function acquire(state: State, effects: Effects, asked: Acquire, key: num
     settle(state, effects, freed)
   }
   return lease.status === WAITING ? queued(state, lease) : granted(lease)
+}
+
+/** As after a first renewal. */
+function beginWholeTerm(lease: LeaseState): void {
+  lease.confirmed = true
+  lease.term = lease.ttl
 }
 
 function keepExtras(state: State, lease: LeaseState, command: Acquire, { wants, holding, claim }: Plan): void {

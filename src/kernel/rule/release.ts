@@ -7,16 +7,23 @@ import { FROZEN, type LeaseState, type State } from '../state.ts'
 import { mayRelease, mayTouch } from './authority.ts'
 import type { Effects } from './effects.ts'
 import { end, type LeaseEnd, releaseGrant } from './end.ts'
+import { leaseForEntries } from './entry.ts'
 import { gone, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
+import { carryOut, changesRefusal } from './transaction.ts'
 
-export function releaseRefusal(state: State, { lease: id, resource }: Release, key: number): Refused | undefined {
+const NOTHING: readonly never[] = []
+
+export function releaseRefusal(state: State, command: Release, key: number): Refused | undefined {
+  const { lease: id, resource, compare = NOTHING, changes = NOTHING } = command
   const lease = findLease(state, id)
   if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
   if (!mayRelease(state, key, lease)) return refuse(state, 'forbidden-whole', { action: 'release', lease: id })
   if (resource !== undefined && !lease.grants.some(given => given.resource.name === resource))
     return refuse(state, 'not-held', { lease: id, resource })
-  return undefined
+  if (compare.length + changes.length === 0) return undefined
+  // A lease that has ended says nothing any more, though its holder has not stopped yet.
+  return leaseForEntries(state, id, key) === undefined ? gone(state, id) : changesRefusal(state, command, key)
 }
 
 const RELEASED: LeaseEnd = { type: 'released', cause: 'released', stopped: true }
@@ -26,6 +33,7 @@ export function release(state: State, effects: Effects, command: Release, key: n
   if (refused !== undefined) return refused
   const lease = findLease(state, command.lease)!
   const { freed } = state
+  if (command.changes !== undefined) carryOut(state, effects, command.changes, key)
   const only = command.resource === undefined ? undefined : lease.grants.find(given => given.resource.name === command.resource)
   if (only !== undefined && (key === 0 || key === lease.key) && !(lease.status === FROZEN && lease.grants.length === 1))
     releaseGrant(state, effects, lease, only, freed)

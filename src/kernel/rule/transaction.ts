@@ -1,6 +1,6 @@
 /**
- * Transactions: comparisons of entries, then puts and deletes, all or none, in one revision. Other protocols keep keys that belong to no lease; a
- * transaction is the only command that makes such entries.
+ * Transactions: comparisons of entries, then puts and deletes, all or none, in one revision. Other protocols keep keys that belong to no lease; only a
+ * transaction makes such entries, alone or with a grant or a release (`changesRefusal`).
  *
  * A policy must allow them (`freeEntries`), and bounds their number and bytes. Under `services/` and `pool/` there are none: the entries there say that
  * their holder is alive. A transaction may replace an entry that hangs on a lease of the same key: its comparisons, not the holder's name, say
@@ -8,15 +8,18 @@
  */
 
 import {
+  type Acquire,
   COMPARED,
   type Comparison,
   type EntryChange,
+  type GrantChange,
   MAX_CHANGES,
   MAX_COMPARISONS,
   MAX_LEASE_BYTES,
   MAX_LEASE_ENTRIES,
   MAX_TRANSACTION_BYTES,
   RELATIONS,
+  type Release,
   type Transaction,
 } from '../command.ts'
 import { badName, badText, under, utf8Length, VALUE_BYTES } from '../name.ts'
@@ -48,29 +51,54 @@ interface TransactionPlan {
 export function transaction(state: State, effects: Effects, command: Transaction, key: number): Outcome {
   const plan = planTransaction(state, command, key)
   if ('kind' in plan) return plan
-  for (const change of plan.changes) {
-    if (change.delete === true) remove(state, effects, change.key)
-    else if (change.lease === undefined) putFree(state, effects, change, key)
-    else putOn(state, effects, findLease(state, change.lease)!, { key: change.key, value: change.value ?? '' })
-  }
+  carryOut(state, effects, plan.changes, key)
   settle(state, effects, state.freed)
   return { kind: 'transacted', revision: 0, succeeded: plan.succeeded }
 }
 
+/** Makes changes that were checked. `granted`: the lease that they come with. The caller settles. */
+export function carryOut(state: State, effects: Effects, changes: readonly GrantChange[], key: number, granted?: LeaseState): void {
+  for (const change of changes) {
+    const lease = change.own === true ? granted : change.lease === undefined ? undefined : findLease(state, change.lease)
+    if (change.delete === true) remove(state, effects, change.key)
+    else if (lease === undefined) putFree(state, effects, change, key)
+    else putOn(state, effects, lease, { key: change.key, value: change.value ?? '' })
+  }
+}
+
 /** Why the transaction is refused, or what it will do. */
 export function planTransaction(state: State, command: Transaction, key: number): TransactionPlan | Refused {
-  const wrong = malformed(command)
-  if (wrong !== undefined) return refuseFlaw(state, wrong)
+  const { compare = [], success = [], failure = [] } = command
   // Both branches are checked: which of them would be taken is not revealed to a key that may not know.
-  const refused = beyondKey(state, command, key) ?? outsidePolicy(state, command) ?? revisionsExhausted(state)
+  const refused = unfit(state, compare, { success, failure }, key)
   if (refused !== undefined) return refused
-  const succeeded = (command.compare ?? []).every(comparison => holds(state, comparison))
-  const changes = (succeeded ? command.success : command.failure) ?? []
+  const succeeded = compare.every(comparison => holds(state, comparison))
+  const changes = succeeded ? success : failure
   return badChange(state, changes, key) ?? tooMuch(state, changes, key) ?? { succeeded, changes }
 }
 
-/** Returns what is wrong with the command itself, whatever the state. */
-function malformed({ compare = [], success = [], failure = [] }: Transaction): Flaw | undefined {
+/** Why a grant or a release may not come with these comparisons and changes now; undefined: it may. `ttl`: of the lease that is asked for. */
+export function changesRefusal(state: State, command: Acquire | Release, key: number, ttl = 0): Refused | undefined {
+  const { compare = [], changes = [] } = command
+  const refused = unfit(state, compare, { changes }, key)
+  if (refused !== undefined) return refused
+  const untrue = compare.find(comparison => !holds(state, comparison))
+  if (untrue !== undefined) return refuse(state, 'not-as-compared', { key: untrue.key, field: untrue.field })
+  return badChange(state, changes, key, ttl) ?? tooMuch(state, changes, key)
+}
+
+/** The changes that a command may make, by the names of its fields. */
+type Branches = Readonly<Record<string, readonly GrantChange[]>>
+
+/** Refuses what depends on no entry. */
+function unfit(state: State, compare: readonly Comparison[], branches: Branches, key: number): Refused | undefined {
+  const wrong = malformed(compare, branches)
+  if (wrong !== undefined) return refuseFlaw(state, wrong)
+  const changes = Object.values(branches).flat()
+  return beyondKey(state, compare, changes, key) ?? outsidePolicy(state, changes) ?? revisionsExhausted(state)
+}
+
+function malformed(compare: readonly Comparison[], branches: Branches): Flaw | undefined {
   if (compare.length > MAX_COMPARISONS) return tooMany('compare', MAX_COMPARISONS)
   let bytes = 0
   for (const [i, comparison] of compare.entries()) {
@@ -78,7 +106,7 @@ function malformed({ compare = [], success = [], failure = [] }: Transaction): F
     if (bad !== undefined) return within(`compare[${i}]`, bad)
     bytes += utf8Length(comparison.key) + utf8Length(comparison.value ?? '')
   }
-  for (const [branch, changes] of Object.entries({ success, failure })) {
+  for (const [branch, changes] of Object.entries(branches)) {
     if (changes.length > MAX_CHANGES) return tooMany(branch, MAX_CHANGES)
     const keys = new Set<string>()
     for (const [i, change] of changes.entries()) {
@@ -111,31 +139,26 @@ function notOneOf(field: string, choices: readonly string[], value: unknown): Fl
   return { reason: 'not-one-of', facts: { field, choices, given: shown(value) } }
 }
 
-function badChangeForm({ key, value = '', lease, delete: deletes = false }: EntryChange): Flaw | undefined {
+function badChangeForm({ key, value = '', lease, delete: deletes = false, own = false }: GrantChange): Flaw | undefined {
   const badKey = badName(key)
   if (badKey !== undefined) return within('key', badKey)
   if (LEASED_ONLY.some(prefix => under(prefix, key))) return { reason: 'leased-only', facts: { key } }
-  if (deletes && (value !== '' || lease !== undefined))
-    return { reason: 'not-together', facts: { field: 'delete', other: value !== '' ? 'value' : 'lease' } }
+  const besides = value !== '' ? 'value' : lease !== undefined ? 'lease' : own ? 'own' : undefined
+  if (deletes && besides !== undefined) return { reason: 'not-together', facts: { field: 'delete', other: besides } }
+  if (own && lease !== undefined) return { reason: 'not-together', facts: { field: 'own', other: 'lease' } }
   const badValue = badText(value, VALUE_BYTES)
   return badValue === undefined ? undefined : within('value', badValue)
 }
 
-function* changesOf({ success = [], failure = [] }: Transaction): Generator<EntryChange, void, void> {
-  yield* success
-  yield* failure
-}
-
-function beyondKey(state: State, command: Transaction, key: number): Refused | undefined {
+function beyondKey(state: State, compare: readonly Comparison[], changes: readonly EntryChange[], key: number): Refused | undefined {
   if (key === 0) return undefined
-  for (const comparison of command.compare ?? [])
-    if (!allowed(state, key, 'read', comparison.key)) return forbidden(state, 'read', comparison.key)
-  for (const change of changesOf(command)) if (!allowed(state, key, 'register', change.key)) return forbidden(state, 'register', change.key)
+  for (const comparison of compare) if (!allowed(state, key, 'read', comparison.key)) return forbidden(state, 'read', comparison.key)
+  for (const change of changes) if (!allowed(state, key, 'register', change.key)) return forbidden(state, 'register', change.key)
   return undefined
 }
 
-function outsidePolicy(state: State, command: Transaction): Refused | undefined {
-  for (const { key } of changesOf(command)) if (rule(state, key, 'freeEntries') === 0) return refuse(state, 'no-free-entries', { key })
+function outsidePolicy(state: State, changes: readonly EntryChange[]): Refused | undefined {
+  for (const { key } of changes) if (rule(state, key, 'freeEntries') === 0) return refuse(state, 'no-free-entries', { key })
   return undefined
 }
 
@@ -150,15 +173,15 @@ function holds(state: State, { key, field, is, number = 0, value = '' }: Compari
 }
 
 /** Refuses a change of an entry that is not the key's to change, or one that is put on a lease which cannot take it. */
-function badChange(state: State, changes: readonly EntryChange[], key: number): Refused | undefined {
-  for (const { key: name, lease: id } of changes) {
+function badChange(state: State, changes: readonly GrantChange[], key: number, ttl = 0): Refused | undefined {
+  for (const { key: name, lease: id, own } of changes) {
     const there = state.entries.get(name)
     if (there !== undefined && !mayTouch(state, key, there.lease)) return refuse(state, 'forbidden-entry', { name })
     if (there !== undefined && there.generation > 0) return refuse(state, 'older-generation', { key: name, generation: there.generation })
-    if (id === undefined) continue
-    const lease = leaseForEntries(state, id, key)
-    if (lease === undefined) return gone(state, id)
-    const wrong = ttlOutside(state, lease.ttl, name)
+    if (id === undefined && own !== true) continue
+    const lease = id === undefined ? undefined : leaseForEntries(state, id, key)
+    if (id !== undefined && lease === undefined) return gone(state, id)
+    const wrong = ttlOutside(state, lease?.ttl ?? ttl, name)
     if (wrong !== undefined) return refuseFlaw(state, wrong)
   }
   return undefined
@@ -182,12 +205,12 @@ class EntryGrowth<T> {
   }
 }
 
-function tooMuch(state: State, changes: readonly EntryChange[], by: number): Refused | undefined {
+function tooMuch(state: State, changes: readonly GrantChange[], by: number): Refused | undefined {
   const leases = new EntryGrowth<LeaseState>()
   const entries = new EntryGrowth<string>()
   const bytes = new EntryGrowth<string>()
   const keys = new KeyGrowth()
-  for (const { key, value = '', lease: id, delete: deletes } of changes) {
+  for (const { key, value = '', lease: id, delete: deletes, own } of changes) {
     const attached = state.entries.get(key)
     if (attached !== undefined) {
       leases.add(attached.lease, -1, -entryBytes(attached))
@@ -206,7 +229,8 @@ function tooMuch(state: State, changes: readonly EntryChange[], by: number): Ref
     const lease = id === undefined ? undefined : findLease(state, id)!
     keys.add(lease === undefined ? by : lease.key, 1, size)
     if (lease !== undefined) leases.add(lease, 1, size)
-    else {
+    // What one command may bring is less than what a lease may have.
+    else if (own !== true) {
       entries.add(inEntries, 1, 0)
       bytes.add(inBytes, 0, size)
     }

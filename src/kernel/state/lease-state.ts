@@ -98,7 +98,7 @@ export class LeaseState implements TermCountdown {
   busy = 0
   found = false
   status: Status
-  /** Renewed at least once since it was granted. */
+  /** Renewed at least once since it was granted, or granted with changes of entries: its whole term runs. */
   confirmed = false
   /** The run of the log in which this epoch began. */
   run: number

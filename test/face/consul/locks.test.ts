@@ -151,6 +151,50 @@ function failing(lessor: FaceLessor, at: number, when: 'before' | 'after'): { re
   }
 }
 
+/** Something happens before the first proposal. */
+function before(lessor: FaceLessor, happens: () => Promise<unknown>): FaceLessor {
+  let proposals = 0
+  return {
+    read: (query, options) => lessor.read(query, options),
+    watch: (prefix, options) => lessor.watch(prefix, options),
+    submit: submitting(async (command, options) => {
+      if (++proposals === 1) await happens()
+      return propose(lessor, command, options)
+    }),
+  }
+}
+
+describe('one append', () => {
+  test.each(['release', 'delete'])('is enough to acquire a key, and for its release, with the behavior %s and any ttl', async behavior => {
+    await using here = await open()
+    const mine = await session(here, { Behavior: behavior, TTL: '600s', LockDelay: '60s' })
+    for (const value of ['v', 'w']) {
+      const counted = failing(here.lessor, 0, 'before')
+      expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${mine}`, value, { lessor: counted.lessor })).text).toBe('true')
+      const { value: there } = await here.lessor.read({ kind: 'resource', resource: 'consul/jobs' })
+      expect([counted.count(), there.grants[0]!.remaining]).toEqual([1, 660_000])
+      expect((await here.ask('PUT', `/v1/kv/jobs?release=${mine}`, `${value} again`, { lessor: counted.lessor })).text).toBe('true')
+      expect([counted.count(), await holders(here, 'jobs')]).toEqual([2, []])
+    }
+    expect(await pair(here, 'jobs')).toMatchObject({ LockIndex: 2, Value: Buffer.from('w again').toString('base64') })
+  })
+
+  test('takes a key that was written meanwhile with its next try, and the count of its locks rises by one', async () => {
+    await using here = await open()
+    const mine = await session(here)
+    await here.ask('PUT', '/v1/kv/jobs?flags=7', 'old')
+    const slow = () => before(here.lessor, () => here.ask('PUT', '/v1/kv/jobs', 'between'))
+    expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${mine}&flags=8`, 'v', { lessor: slow() })).text).toBe('true')
+    const held = await pair(here, 'jobs')
+    expect(held).toMatchObject({ Session: mine, LockIndex: 1, Flags: 8, Value: Buffer.from('v').toString('base64') })
+    expect((await here.ask('PUT', `/v1/kv/jobs?release=${mine}`, 'w', { lessor: slow() })).text).toBe('true')
+    const free = await pair(here, 'jobs')
+    expect(free).toMatchObject({ LockIndex: 1, CreateIndex: held.CreateIndex, Value: Buffer.from('w').toString('base64') })
+    expect(free.ModifyIndex).toBeGreaterThan(held.ModifyIndex)
+    expect(free.Session).toBe(undefined)
+  })
+})
+
 describe('an interruption', () => {
   const SETTINGS = ['release', 'delete'].flatMap(behavior => ['10s', '60s'].map(ttl => ({ Behavior: behavior, TTL: ttl })))
 
@@ -210,20 +254,12 @@ describe('an interruption', () => {
     await using here = await open()
     const mine = await session(here, { LockDelay: '0s' })
     const theirs = await session(here)
-    // The session ends, and another one acquires the key, between the grant and the value of the first.
-    let proposals = 0
-    const slow: FaceLessor = {
-      read: (query, options) => here.lessor.read(query, options),
-      watch: (prefix, options) => here.lessor.watch(prefix, options),
-      submit: submitting(async (command, options) => {
-        if (++proposals === 2) {
-          await here.ask('PUT', `/v1/session/destroy/${mine}`)
-          expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${theirs}`, 'theirs')).text).toBe('true')
-        }
-        return propose(here.lessor, command, options)
-      }),
-    }
-    expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${mine}`, 'mine', { lessor: slow })).text).toBe('false')
+    // The session ends, and another one acquires the key, between what the first reads and what it asks for.
+    const slow = before(here.lessor, async () => {
+      await here.ask('PUT', `/v1/session/destroy/${mine}`)
+      expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${theirs}`, 'theirs')).text).toBe('true')
+    })
+    expect(await here.ask('PUT', `/v1/kv/jobs?acquire=${mine}`, 'mine', { lessor: slow })).toMatchObject({ status: 500 })
     expect(await pair(here, 'jobs')).toMatchObject({ Session: theirs, Value: Buffer.from('theirs').toString('base64') })
   })
 })

@@ -63,6 +63,18 @@ const rules = some(
   ),
 )
 
+const compare = list(
+  some(
+    {
+      key: text,
+      field: fc.constantFrom('created', 'revision', 'version', 'lease', 'value'),
+      is: fc.constantFrom('equal', 'unequal', 'less', 'greater'),
+    },
+    { number, value: text },
+  ),
+)
+const change = (more: Fields = {}) => some({ key: text }, { value: text, lease: number, delete: yesNo, ...more })
+
 const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrary<object>>> = {
   acquire: some(
     { kind: kind('acquire'), holder: text, ttl: fc.oneof(number, fc.constantFrom(5_000, 30_000)), wants },
@@ -70,6 +82,7 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
       ...{ incarnation: number, any: number, wait: yesNo, priority: signed, parent: number, holding: list(number), grace: number },
       ...{ maxLife: number, steal: fc.constantFrom('after', 'force'), recall: yesNo, labels: list(fc.tuple(text, text)) },
       entries: list(some({ key: text, value: text }, { generation: number })),
+      ...{ compare, changes: list(change({ own: yesNo })) },
       pool: some(
         { pool: text },
         {
@@ -83,7 +96,7 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
   widen: some({ kind: kind('widen'), lease: number, wants }),
   claim: some({ kind: kind('claim'), lease: number }, { incarnation: number }),
   renew: some({ kind: kind('renew'), leases: list(number) }, { waiting: yesNo }),
-  release: some({ kind: kind('release'), lease: number }, { resource: text, stopped: list(number) }),
+  release: some({ kind: kind('release'), lease: number }, { resource: text, stopped: list(number), compare, changes: list(change()) }),
   due: some({ kind: kind('due'), timer: number, epoch: number }),
   aged: some({ kind: kind('aged'), marks: list(some({ timer: number, epoch: number, ms: number })) }),
   'aged-together': some({ kind: kind('aged-together'), run: number, ms: number }),
@@ -93,18 +106,9 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
   transaction: some(
     { kind: kind('transaction') },
     {
-      compare: list(
-        some(
-          {
-            key: text,
-            field: fc.constantFrom('created', 'revision', 'version', 'lease', 'value'),
-            is: fc.constantFrom('equal', 'unequal', 'less', 'greater'),
-          },
-          { number, value: text },
-        ),
-      ),
-      success: list(some({ key: text }, { value: text, lease: number, delete: yesNo })),
-      failure: list(some({ key: text }, { value: text, lease: number, delete: yesNo })),
+      compare,
+      success: list(change()),
+      failure: list(change()),
     },
   ),
   revoke: some(

@@ -2,7 +2,12 @@
  * Entries and transactions again, the naive way: one list of entries, copied before each transaction, and put back if anything in it is refused. Leases
  * are numbers that end. What it says in a page, the kernel must do.
  */
-import type { Comparison, EntryChange, Transaction } from '../../../src/kernel/command.ts'
+import type { Comparison, EntryChange, GrantChange, Transaction } from '../../../src/kernel/command.ts'
+
+interface Changes {
+  readonly compare: readonly Comparison[]
+  readonly changes: readonly GrantChange[]
+}
 
 interface ModelEntry {
   readonly key: string
@@ -55,28 +60,51 @@ export class EntryModel {
   }
 
   transact({ compare = [], success = [], failure = [] }: Omit<Transaction, 'kind'>): string {
-    for (const branch of [success, failure]) {
-      if (new Set(branch.map(({ key }) => key)).size < branch.length) return 'INVALID'
-      if (branch.some(({ key }) => !key.startsWith('kv/'))) return 'INVALID'
-    }
+    if ([success, failure].some(isMalformed)) return 'INVALID'
     const succeeded = compare.every(comparison => this.#holds(comparison))
-    const changes = succeeded ? success : failure
+    return this.#carryOut(succeeded ? success : failure, false) ?? String(succeeded)
+  }
+
+  /** A lease is granted with changes, some of which hang on it. */
+  grant(lease: number, { compare, changes }: Changes): string {
+    const word = this.#refusal(compare, changes) ?? this.#carryOut(changes, true, lease)
+    if (word !== undefined) return word
+    this.#leases.add(lease)
+    return 'granted'
+  }
+
+  release(lease: number, { compare, changes }: Changes): string {
+    if (!this.#leases.has(lease)) return 'GONE'
+    const word = this.#refusal(compare, changes) ?? this.#carryOut(changes, true)
+    if (word !== undefined) return word
+    this.#leases.delete(lease)
+    this.entries = this.entries.filter(entry => entry.lease !== lease)
+    return 'done'
+  }
+
+  #refusal(compare: readonly Comparison[], changes: readonly EntryChange[]): string | undefined {
+    if (isMalformed(changes)) return 'INVALID'
+    return compare.every(comparison => this.#holds(comparison)) ? undefined : 'STALE'
+  }
+
+  /** Returns why nothing is changed. `isRevision`: the command makes a revision in any case. `granted`: the lease that it grants. */
+  #carryOut(changes: readonly GrantChange[], isRevision: boolean, granted = 0): string | undefined {
     if (changes.some(({ lease }) => lease !== undefined && !this.#leases.has(lease))) return 'GONE'
     const before = this.entries
     this.revision++
-    const changed = changes.filter(change => this.#change(change)).length > 0
+    const changed = changes.filter(change => this.#change(change, granted)).length > 0
     const free = (entries: readonly ModelEntry[]) => entries.filter(({ lease }) => lease === 0).length
     if (free(this.entries) > Math.max(this.#most, free(before))) {
       this.entries = before
       this.revision--
       return 'LIMIT'
     }
-    if (!changed) this.revision--
-    return String(succeeded)
+    if (!changed && !isRevision) this.revision--
+    return undefined
   }
 
-  #change({ key, value = '', lease = 0, delete: deletes = false }: EntryChange): boolean {
-    if (!deletes) this.#write({ key, value, lease })
+  #change({ key, value = '', lease = 0, own = false, delete: deletes = false }: GrantChange, granted: number): boolean {
+    if (!deletes) this.#write({ key, value, lease: own ? granted : lease })
     else if (this.#find(key) === undefined) return false
     else this.entries = this.entries.filter(entry => entry.key !== key)
     return true
@@ -112,4 +140,8 @@ export class EntryModel {
         return found > number
     }
   }
+}
+
+function isMalformed(changes: readonly EntryChange[]): boolean {
+  return new Set(changes.map(({ key }) => key)).size < changes.length || changes.some(({ key }) => !key.startsWith('kv/'))
 }

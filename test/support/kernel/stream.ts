@@ -234,7 +234,7 @@ export class Stream {
     }
   }
 
-  /** Of a few keys, some of which are attached to leases; first the policy that allows it. */
+  /** Of a few keys, some of which are attached to leases, sometimes with a grant or a release; first the policy that allows it. */
   #transaction(state: State): Command {
     const prefix = this.#one(['svc', 'kv/a'])
     if (rule(state, prefix, 'freeEntries') === 0 && !this.#chance(5))
@@ -250,6 +250,15 @@ export class Stream {
     }
     const [success, failure] = [branch(), this.#chance(2) ? branch() : []]
     const list = <T>(name: string, items: readonly T[]) => (items.length > 0 ? { [name]: items } : {})
+    if (this.#chance(4)) {
+      const changes = success.map(change =>
+        change.delete === true || change.lease !== undefined || this.#chance(2) ? change : { ...change, own: true },
+      )
+      const wants = [{ resource: this.#one(this.#resources) }]
+      const asked = { holder: this.#holder(), ttl: 100 + this.#random(60_000), wants }
+      return { kind: 'acquire', ...asked, ...list('compare', compare), ...list('changes', changes) }
+    }
+    if (this.#chance(6)) return { kind: 'release', lease: this.#id(state), ...list('compare', compare), ...list('changes', success) }
     return { kind: 'transaction', ...list('compare', compare), ...list('success', success), ...list('failure', failure) }
   }
 

@@ -93,6 +93,7 @@ SENTENCES: dict[str, str] = {
     "older-incarnation": "the entry {key} belongs to a newer incarnation of {holder}: this process has been replaced",
     "older-token": "token {token} is older than {highest}, which {resource} has already seen",
     "taken-over": "the entry {key} was taken over[ by lease {lease}]",
+    "not-as-compared": "the entry {key} is not as the request says: its {field} is another. Read it again",
     "answer-forgotten": "operation {seq} of {session} was answered long ago: its answer is not kept any more",
     "no-policy": "there is no policy[ for {prefix}]",
     "no-key": "there is no key {id}",
