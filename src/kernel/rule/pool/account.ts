@@ -138,10 +138,9 @@ export function forgetAccounts(state: State, pool: PoolState): void {
     const usage = usageOf(state, pool, account, halfLife)
     account.week = weekAt(account, state.elapsed)
     const used = usedIn(account.week)
-    if (usage < NEGLIGIBLE && used === 0) {
-      account.usage = 0
-      dropAccountIfIdle(pool, account)
-    } else idle.push({ name: account.name, usage, used })
+    if (usage < NEGLIGIBLE) account.usage = 0
+    if (usage < NEGLIGIBLE && used === 0) dropAccountIfIdle(pool, account)
+    else idle.push({ name: account.name, usage, used })
   }
   const tooMany = pool.accounts.size > MAX_ACCOUNTS ? slice.size - MAX_ACCOUNTS / ACCOUNT_SLICES : 0
   if (tooMany <= 0) return

@@ -1,6 +1,5 @@
 /**
- * Kinds of members: the label `kind`, or `model` where a member has none. An account may have a quota of units for a kind, set at
- * `POOL/kinds/KIND/accounts/ACCOUNT`.
+ * Quotas for kinds of members (`kindOf`): how many units of a kind an account may hold, set at `POOL/kinds/KIND/accounts/ACCOUNT`.
  *
  * Before members are chosen, a request counts for each kind that its conditions let it be given, with as many units as it could get of that kind. Otherwise
  * the members that a waiter gets would depend on its account, and waiters with equal needs could not be judged together.
@@ -8,15 +7,9 @@
 import { kindsWithQuota } from '../../state/quota-counts.ts'
 import type { Grant, KindUnits, PoolClaim, PoolMember, PoolState, State } from '../../state.ts'
 import { rule, ruledBy } from '../policy.ts'
-import { matches } from './condition.ts'
-
-type Labels = ReadonlyMap<string, string>
+import { kindOf, matches } from './condition.ts'
 
 const NONE: readonly KindUnits[] = []
-
-export function kindOf(labels: Labels): string | undefined {
-  return labels.get('kind') ?? labels.get('model')
-}
 
 /** The name at which the policy for a kind and an account is set. */
 export function kindName(pool: PoolState, kind: string, account: string): string {
