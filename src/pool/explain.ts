@@ -233,7 +233,8 @@ class PoolExplainer {
       discipline: rules.queue,
     }
     const start = yield* forecastInSteps(input, ahead.length)
-    const window = request.from ?? 0
+    const again = this.#view.accounts.find(({ account }) => account === waiter.account)?.week?.again ?? 0
+    const window = Math.max(request.from ?? 0, again)
     return { low: Math.max(window, start.low), median: Math.max(window, start.median), high: Math.max(window, start.high) }
   }
 
