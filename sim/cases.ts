@@ -264,7 +264,8 @@ async function quotaOfKind(crew: Crew): Promise<void> {
     const pool = { pool: POOL, account: 'kinds', match: [{ label: 'kind', test: 'in' as const, values: [kind] }] }
     const isOver = [...referee.state.leases.values()].some(({ grants }) => grants.some(({ resource }) => resource.name !== `${POOL}/m0`))
     const outcome = await acquire(crew, { pool })
-    if (outcome.kind !== 'granted' && !isOver) world.violate('L1', `a member was refused within the quota for its kind: ${JSON.stringify(outcome)}`)
+    if (outcome.kind !== 'granted' && !isOver)
+      world.violate('L1', `a member was refused within the quota for its kind: ${JSON.stringify(outcome)}`)
   }
 }
 

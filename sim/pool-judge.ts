@@ -300,7 +300,9 @@ class PoolScene {
   #isServable({ count, account, from }: PoolClaim): boolean {
     const { quotaUnits = 0 } = this.rulesOf(account)
     const isWithin = quotaUnits === 0 || this.heldBy(account) + count <= quotaUnits
-    const isOver = this.#isUsedUp(account) || this.kindsOf(account).some(([kind, quota]) => this.heldOf(kind, account) + this.#askedOf(kind, count) > quota)
+    const isOver =
+      this.#isUsedUp(account) ||
+      this.kindsOf(account).some(([kind, quota]) => this.heldOf(kind, account) + this.#askedOf(kind, count) > quota)
     return from <= this.state.elapsed && this.members.length >= count && isWithin && !isOver
   }
 

@@ -278,7 +278,9 @@ class PoolExplainer {
     for (const { kind, held, quota } of own?.kinds ?? []) {
       const asked = this.#unitsOfKind(kind, request, matching)
       if (asked === 0 || held + asked <= quota) continue
-      const other = matching.every(member => kindOf(this.#labelsOf(member)) === kind) ? '' : `: a request that leaves ${kind} out need not wait`
+      const other = matching.every(member => kindOf(this.#labelsOf(member)) === kind)
+        ? ''
+        : `: a request that leaves ${kind} out need not wait`
       add('quota', `${account} holds ${held} of the ${quota} units of the kind ${kind} that its quota allows${other}`)
     }
     if (own?.week !== undefined && own.week.again > 0)

@@ -384,7 +384,9 @@ test.each(['leasehold', 'http'])('a pool is used over %s as in the same process'
   const waiting = owner.pool('p').take(1, { wait: '20s', expect: '10m' })
   await expect.poll(async () => (await user.pool('p').state()).queue.length).toBe(1)
   const { members, queue, accounts } = await user.pool('p').state()
-  expect(members).toMatchObject([{ member: 'a', labels: { mem: '80', model: 'h100' }, offer: offer.id, grants: [{ holder: 'user', account: 'team' }] }])
+  expect(members).toMatchObject([
+    { member: 'a', labels: { mem: '80', model: 'h100' }, offer: offer.id, grants: [{ holder: 'user', account: 'team' }] },
+  ])
   expect(queue).toMatchObject([{ holder: 'owner', position: 0, possible: true, request: { pool: 'p', count: 1, expect: 600_000 } }])
   expect(accounts).toMatchObject([
     { account: 'owner', waiting: 1 },

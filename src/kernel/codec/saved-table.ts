@@ -148,9 +148,7 @@ export function tablesOf(state: State): readonly Table[] {
 /** By name: the order of pools and accounts differs between replicas. */
 function usages({ pools }: State): { readonly pool: string; readonly account: PoolAccount }[] {
   const rows = [...pools.values()].flatMap(({ name: pool, accounts }) =>
-    [...accounts.values()].flatMap(account =>
-      account.usage + account.held + account.week.length === 0 ? [] : [{ pool, account }],
-    ),
+    [...accounts.values()].flatMap(account => (account.usage + account.held + account.week.length === 0 ? [] : [{ pool, account }])),
   )
   return rows.sort((a, b) => (a.pool === b.pool ? (a.account.name < b.account.name ? -1 : 1) : a.pool < b.pool ? -1 : 1))
 }

@@ -15,7 +15,11 @@ const POOL = 'g'
 /** More are run with LEASEHOLD_SEEDS. */
 const SEEDS = Number(process.env.LEASEHOLD_SEEDS ?? 8)
 const QUEUES = ['fifo', 'fit', 'backfill', 'fair'] as const
-const QUOTAS = { a: { quotaUnits: 2, quotaBorrow: 1 }, b: { quotaUnits: 3, quotaBorrow: 2, shareWeight: 300 }, c: { quotaWeek: 30_000 } } as const
+const QUOTAS = {
+  a: { quotaUnits: 2, quotaBorrow: 1 },
+  b: { quotaUnits: 3, quotaBorrow: 2, shareWeight: 300 },
+  c: { quotaWeek: 30_000 },
+} as const
 const KINDS = { a: { b: 1 }, c: { a: 2 } } as const
 
 class Both {

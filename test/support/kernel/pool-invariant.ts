@@ -187,7 +187,9 @@ function* accounts(state: State, name: string, waiters: readonly LeaseState[], h
 function* accountQuotas(state: State, pool: string, account: string, holders: readonly LeaseState[]): Generator<string> {
   const kinds = new Map<string, number>()
   for (const { resource, units } of holders.flatMap(({ grants }) => grants)) {
-    const labels = resource.name.startsWith(`${pool}/`) ? offered(state.entries.get(`pool/${resource.name}`)?.value ?? '')?.labels : undefined
+    const labels = resource.name.startsWith(`${pool}/`)
+      ? offered(state.entries.get(`pool/${resource.name}`)?.value ?? '')?.labels
+      : undefined
     const kind = labels?.kind ?? labels?.model
     if (kind !== undefined) kinds.set(kind, (kinds.get(kind) ?? 0) + units)
   }

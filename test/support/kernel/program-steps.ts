@@ -187,7 +187,17 @@ const request: Omit<StepOf<'acquire'>, 'holder'> = {
 export const PROGRAM_EXAMPLES: readonly Program[] = [
   // A holder that shares a lock with a revoked one lapses.
   {
-    pool: { queue: 'fifo', preempt: false, preemptNotice: 500, minHold: 0, aging: 0, shareHalfLife: 4_000, sharePenalty: 0, accounts: {}, kinds: {} },
+    pool: {
+      queue: 'fifo',
+      preempt: false,
+      preemptNotice: 500,
+      minHold: 0,
+      aging: 0,
+      shareHalfLife: 4_000,
+      sharePenalty: 0,
+      accounts: {},
+      kinds: {},
+    },
     isCrowded: false,
     steps: [
       { ...request, holder: 'a' },

@@ -57,8 +57,7 @@ export function kindBeyond(
   held: ReadonlyMap<string, number> | undefined,
 ): { readonly kind: string; readonly quota: number; readonly units: number } | undefined {
   const asked = new Map<string, number>()
-  for (const claim of claims)
-    for (const { kind, units } of askedKinds(state, pool, claim)) asked.set(kind, (asked.get(kind) ?? 0) + units)
+  for (const claim of claims) for (const { kind, units } of askedKinds(state, pool, claim)) asked.set(kind, (asked.get(kind) ?? 0) + units)
   for (const [kind, units] of asked) {
     const quota = kindQuota(state, pool, kind, account)
     if (quota > 0 && (held?.get(kind) ?? 0) + units > quota) return { kind, quota, units }

@@ -40,7 +40,8 @@ export function standingOf(state: State, pool: PoolState, claim: PoolClaim, befo
   const claims = before === undefined ? [claim] : [before, claim]
   const units = claims.reduce((sum, each) => sum + askedUnits(pool, each), 0)
   const standing = standingWith(quotaOf(state, pool, account ?? { name, held: 0 }), units)
-  const isOver = standing === 'over' || hasUsedWeek(state, pool, name) || kindBeyond(state, pool, name, claims, account?.kinds) !== undefined
+  const isOver =
+    standing === 'over' || hasUsedWeek(state, pool, name) || kindBeyond(state, pool, name, claims, account?.kinds) !== undefined
   return isOver ? 'over' : standing
 }
 

@@ -71,7 +71,8 @@ describe('a quota for a kind', () => {
 
   test('holds for all reservations of the account for one time together', () => {
     const lab = limited()
-    const reserve = (count: number) => lab.ask('a1', [], { pool: { pool: 'g', account: 'a', count, from: 1_000 }, wait: true, maxLife: 1_000 })
+    const reserve = (count: number) =>
+      lab.ask('a1', [], { pool: { pool: 'g', account: 'a', count, from: 1_000 }, wait: true, maxLife: 1_000 })
     expect(reserve(1).kind).toBe('queued')
     lab.refused(reserve(2), 'LIMIT', 'pool-quota', { kind: 'h100', units: 3 })
   })

@@ -80,8 +80,7 @@ describe('an account with a quota for the week', () => {
 
   test('reserves no more for a week than it may use in one', () => {
     const lab = limited()
-    const reserve = (from: number, maxLife: number) =>
-      lab.ask('a1', [], { pool: { pool: 'g', account: 'a', from }, wait: true, maxLife })
+    const reserve = (from: number, maxLife: number) => lab.ask('a1', [], { pool: { pool: 'g', account: 'a', from }, wait: true, maxLife })
     lab.policy('', { ttlMax: 3 * WEEK })
     lab.refused(reserve(hour, 4 * hour), 'LIMIT', 'pool-week', { quota: 3 * hour, used: 0, reserved: 4 * hour })
     expect(reserve(hour, 2 * hour).kind).toBe('queued')
