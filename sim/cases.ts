@@ -44,6 +44,8 @@ const SCENES: readonly Scene[] = [
   keptClaims,
   unreadLoss,
   valueWithLock,
+  quotaOfKind,
+  weekUsedUp,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -209,8 +211,11 @@ async function keptClaims(crew: Crew): Promise<void> {
   }
 }
 
-async function offer(crew: Crew, members: number): Promise<void> {
-  const entries = Array.from({ length: members }, (_, i) => ({ key: `pool/${POOL}/m${i}`, value: '{"units":1}' }))
+async function offer(crew: Crew, members: number, kinds: readonly string[] = []): Promise<void> {
+  const entries = Array.from({ length: members }, (_, i) => ({
+    key: `pool/${POOL}/m${i}`,
+    value: JSON.stringify({ units: 1, ...(i < kinds.length && { labels: { kind: kinds[i] } }) }),
+  }))
   await leaseOf(crew, { holder: 'provider', ttl: 2_000, entries })
 }
 
@@ -248,6 +253,39 @@ async function noticeOfTransferred(crew: Crew): Promise<void> {
   await crew.propose({ kind: 'transfer', lease: giver, to: 'heir', stopped: true })
   await crew.propose({ kind: 'release', lease: waiter })
   await crew.pause(500)
+}
+
+/** An account is granted no more of a kind than its quota: the referee judges that. What it holds of another kind does not count. */
+async function quotaOfKind(crew: Crew): Promise<void> {
+  const { referee, world } = crew.site
+  await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue: 'fifo' } })
+  await crew.propose({ kind: 'policy', prefix: `${POOL}/kinds/h/accounts/kinds`, rules: { quotaUnits: 1 } })
+  await offer(crew, 3, ['a', 'h', 'h'])
+  for (const kind of ['a', 'h', 'h']) {
+    const pool = { pool: POOL, account: 'kinds', match: [{ label: 'kind', test: 'in' as const, values: [kind] }] }
+    const isOver = [...referee.state.leases.values()].some(({ grants }) => grants.some(({ resource }) => resource.name !== `${POOL}/m0`))
+    const outcome = await acquire(crew, { pool })
+    if (outcome.kind !== 'granted' && !isOver)
+      world.violate('L1', `a member was refused within the quota for its kind: ${JSON.stringify(outcome)}`)
+  }
+}
+
+/** An account has used up its quota for the week: it is granted nothing more after its lease has ended, as the referee judges, and others are. */
+async function weekUsedUp(crew: Crew): Promise<void> {
+  const { referee } = crew.site
+  await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue: 'fifo' } })
+  await crew.propose({ kind: 'policy', prefix: `${POOL}/accounts/week`, rules: { quotaWeek: 200 } })
+  await offer(crew, 2)
+  const pool = { pool: POOL, account: 'week' }
+  const { elapsed } = referee.state
+  const leases = [await leaseOf(crew, { ttl: LONG, pool }), await leaseOf(crew, { ttl: LONG, wait: true, pool: { pool: POOL, count: 2 } })]
+  // Log time passes at once while a client waits.
+  await crew.until('the week is used up', () => referee.state.elapsed >= elapsed + 300)
+  for (const lease of leases.reverse()) {
+    referee.givenUp.add(lease)
+    await crew.propose({ kind: 'release', lease })
+  }
+  await acquire(crew, { pool })
 }
 
 /** Leases, waiters and entries that a key has no more do not count against its limit: a waiter that went away makes room for another. */

@@ -16,8 +16,10 @@ function marksIn(labels: readonly (readonly [string, string])[] = []): Feature[]
 
 function hasQuota(state: State, names: readonly string[], pool?: { readonly pool: string; readonly account?: string }): boolean {
   const account = pool?.account
-  if (pool !== undefined && account !== undefined && (state.policies.get(`${pool.pool}/accounts/${account}`)?.quotaUnits ?? 0) > 0)
-    return true
+  if (pool !== undefined && account !== undefined) {
+    const { quotaUnits = 0, quotaWeek = 0 } = state.policies.get(`${pool.pool}/accounts/${account}`) ?? {}
+    if (quotaUnits + quotaWeek > 0 || [...state.policies.keys()].some(prefix => prefix.startsWith(`${pool.pool}/kinds/`))) return true
+  }
   return names.some(name => rule(state, name, 'quota') > 0)
 }
 

@@ -5,7 +5,8 @@
  * - no waiter overtakes, unless its discipline lets it; one that does yields, and takes no member from a head that is about to start; priorities age; no
  *   waiter within its quota waits behind one that borrows, and in a fair queue with preemption none of an account that holds less waits behind one of an
  *   account that holds more, and none goes before a reservation whose window has begun (S14);
- * - accounts hold no more than their quota and what they may borrow (S15);
+ * - accounts hold no more than their quota and what they may borrow, and no more of a kind than their quota for it; what has used up its quota for the week is
+ *   granted nothing (S15);
  * - a grant leaves enough members for the reservation ahead (S14);
  * - no member is free while a waiter whose turn it is fits, and the head of a backfill queue waits for no lease that overtook it and was not told (L1);
  * - each notice has a reason that cannot hold in the other direction, so that preemption does not go round in circles, and no more leases are told than are
@@ -38,6 +39,7 @@ export class PoolJudge {
   readonly #verdict: PoolVerdict
   /** The head of the queue, since when, and the grants to others since then. */
   #head = { id: 0, since: 0, grants: 0 }
+  #week = new WeekCount()
 
   constructor(verdict: PoolVerdict) {
     this.#verdict = verdict
@@ -45,7 +47,8 @@ export class PoolJudge {
 
   judge(state: State, { kind }: Command, events: readonly Event[]): void {
     if (state.pools.size === 0) return
-    const scene = new PoolScene(state, this.#verdict.rankOf)
+    const scene = new PoolScene(state, this.#verdict.rankOf, account => this.#week.isUsedUp(state, account))
+    this.#week.count(scene)
     const granted = new Map<number, string[]>()
     for (const { type, lease, resource, key = '', cause } of events) {
       if (type === 'granted' && resource?.startsWith(`${POOL}/`)) granted.set(lease, [...(granted.get(lease) ?? []), resource])
@@ -73,6 +76,7 @@ export class PoolJudge {
   /** The log lost records: the rest is replayed. */
   forget(): void {
     this.#head = { id: 0, since: 0, grants: 0 }
+    this.#week = new WeekCount()
   }
 
   #judgeVanished({ resources, entries }: State, key: string): void {
@@ -93,6 +97,8 @@ export class PoolJudge {
     if (scene.rankOf(lease) < RESERVED) return
     if (new Set(resources).size !== claim.count)
       violate('S10', `lease ${id} was granted ${resources}, and asked for ${claim.count} members`)
+    if (this.#week.isUsedUp(scene.state, claim.account))
+      violate('S15', `lease ${id} was granted members, and ${claim.account} has used up its quota for the week`)
     this.#judgeWindow(scene, lease)
     const { head } = scene
     if (head === undefined) return
@@ -146,6 +152,10 @@ export class PoolJudge {
       const held = scene.heldBy(account)
       if (quotaUnits > 0 && held > quotaUnits + quotaBorrow)
         this.#verdict.violate('S15', `${account} holds ${held} members of ${POOL}, and may hold ${quotaUnits} and borrow ${quotaBorrow}`)
+      for (const [kind, quota] of scene.kindsOf(account)) {
+        const ofKind = scene.heldOf(kind, account)
+        if (ofKind > quota) this.#verdict.violate('S15', `${account} holds ${ofKind} members of the kind ${kind}, and may hold ${quota}`)
+      }
     }
   }
 
@@ -213,7 +223,10 @@ export class PoolJudge {
 
   #judgeStarvation({ state, rules, head }: PoolScene, granted: ReadonlyMap<number, unknown>): void {
     // In a queue of best effort a large request may wait for ever, and by its share another waiter is next.
-    if (head === undefined || rules.queue === 'fit') return this.forget()
+    if (head === undefined || rules.queue === 'fit') {
+      this.#head = { id: 0, since: 0, grants: 0 }
+      return
+    }
     if (this.#head.id !== head.id) this.#head = { id: head.id, since: state.elapsed, grants: 0 }
     this.#head.grants += granted.size
     const waited = state.elapsed - this.#head.since
@@ -225,27 +238,57 @@ export class PoolJudge {
   }
 }
 
+/** What accounts with a quota for the week have used since it was set. No world is as long as a week. */
+class WeekCount {
+  #elapsed = 0
+  #held: ReadonlyMap<string, number> = new Map()
+  readonly #used = new Map<string, number>()
+
+  count({ state, holders, rulesOf, heldBy }: PoolScene): void {
+    const passed = Math.max(0, state.elapsed - this.#elapsed)
+    this.#elapsed = state.elapsed
+    for (const [account, held] of this.#held) this.#used.set(account, (this.#used.get(account) ?? 0) + held * passed)
+    const limited = new Set(holders.map(({ extras }) => extras!.pool!.account).filter(account => (rulesOf(account).quotaWeek ?? 0) > 0))
+    this.#held = new Map([...limited].map(account => [account, heldBy(account)]))
+  }
+
+  isUsedUp({ policies }: State, account: string): boolean {
+    const { quotaWeek = 0 } = policies.get(`${POOL}/accounts/${account}`) ?? {}
+    return quotaWeek > 0 && (this.#used.get(account) ?? 0) >= quotaWeek
+  }
+}
+
 /** The pool after a command, worked out from leases, entries and policies. */
 class PoolScene {
   readonly #rankOf: PoolVerdict['rankOf']
+  readonly #isUsedUp: (account: string) => boolean
   readonly state: State
   readonly rules: PolicyRules
   readonly members: readonly string[]
   /** Members that are free. */
   readonly free: number
   readonly holders: readonly LeaseState[]
-  /** Waiters that the present members could serve, within their quotas, by rank. */
-  readonly within: readonly LeaseState[]
+  /** By rank. */
+  readonly waiters: readonly LeaseState[]
+  /** Looked for once, after the use of this command is counted. */
+  #within: readonly LeaseState[] | undefined
 
-  constructor(state: State, rankOf: PoolVerdict['rankOf']) {
+  constructor(state: State, rankOf: PoolVerdict['rankOf'], isUsedUp: (account: string) => boolean) {
     this.state = state
     this.#rankOf = rankOf
+    this.#isUsedUp = isUsedUp
     this.rules = { queue: 'fifo', ...state.policies.get(POOL) }
     this.members = [...state.entries.keys()].flatMap(key => (key.startsWith(`pool/${POOL}/`) ? [key.slice('pool/'.length)] : []))
     this.holders = [...state.leases.values()].filter(({ extras, grants }) => extras?.pool?.pool === POOL && grants.length > 0)
     this.free = this.members.filter(resource => this.#isOffered(resource) && !state.resources.get(resource)?.grants.length).length
     const waiters = [...(state.pools.get(POOL)?.queue ?? [])].sort((a, b) => (this.standsBefore(a, b) ? -1 : 1))
-    this.within = waiters.filter(({ extras }) => this.#isServable(extras!.pool!))
+    this.waiters = waiters
+  }
+
+  /** Waiters that the present members could serve, within their quotas, by rank. */
+  get within(): readonly LeaseState[] {
+    this.#within ??= this.waiters.filter(({ extras }) => this.#isServable(extras!.pool!))
+    return this.#within
   }
 
   /** Undefined as well if the first waiter brings entries: it may wait for their keys. */
@@ -257,7 +300,10 @@ class PoolScene {
   #isServable({ count, account, from }: PoolClaim): boolean {
     const { quotaUnits = 0 } = this.rulesOf(account)
     const isWithin = quotaUnits === 0 || this.heldBy(account) + count <= quotaUnits
-    return from <= this.state.elapsed && this.members.length >= count && isWithin
+    const isOver =
+      this.#isUsedUp(account) ||
+      this.kindsOf(account).some(([kind, quota]) => this.heldOf(kind, account) + this.#askedOf(kind, count) > quota)
+    return from <= this.state.elapsed && this.members.length >= count && isWithin && !isOver
   }
 
   /** Returns whether the member could be given out, apart from who holds it. */
@@ -269,6 +315,30 @@ class PoolScene {
 
   heldBy = (account: string): number =>
     this.holders.reduce((sum, { extras, grants }) => sum + (extras!.pool!.account === account ? grants.length : 0), 0)
+
+  /** The kinds that the account has a quota for. */
+  kindsOf(account: string): (readonly [kind: string, quota: number])[] {
+    const [head, tail] = [`${POOL}/kinds/`, `/accounts/${account}`]
+    return [...this.state.policies].flatMap(([prefix, { quotaUnits = 0 }]) => {
+      if (quotaUnits === 0 || !prefix.startsWith(head) || !prefix.endsWith(tail)) return []
+      return [[prefix.slice(head.length, -tail.length), quotaUnits] as const]
+    })
+  }
+
+  heldOf(kind: string, account: string): number {
+    const own = this.holders.filter(({ extras }) => extras!.pool!.account === account).flatMap(({ grants }) => grants)
+    return own.filter(({ resource }) => this.#kindOf(resource.name) === kind).length
+  }
+
+  /** At the most: requests of this world have no conditions. */
+  #askedOf(kind: string, count: number): number {
+    return Math.min(count, this.members.filter(resource => this.#kindOf(resource) === kind).length)
+  }
+
+  #kindOf(resource: string): string | undefined {
+    const entry = this.state.entries.get(`pool/${resource}`)
+    return entry && JSON.parse(entry.value).labels?.kind
+  }
 
   /** Members that would be free for others once these leases have ended. */
   usable = (leases: readonly LeaseState[]): number =>

@@ -49,7 +49,7 @@ export class UsageRecorder {
   ): Promise<void> {
     if (ms === 0) return
     const at = await this.now(lease)
-    const kind = labels.model ?? ''
+    const kind = labels.kind ?? labels.model ?? ''
     for (const { user, account, units: taken } of holders) {
       const held = (ms * Math.min(taken, units)) / units
       const amounts = { held, busy: utilisation >= this.#options.busyFrom ? held : 0 }

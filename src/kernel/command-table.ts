@@ -203,6 +203,7 @@ const ruleFields = {
   preemptNotice: optional(ruleDuration),
   freeEntries: optional(ruleCount),
   freeBytes: optional(ruleCount),
+  quotaWeek: optional(ruleDuration),
 } satisfies FieldsOf<PolicyRules>
 
 /** The rules after `queue`, which are listed by number. A choice is written as the place of its name. */

@@ -347,6 +347,8 @@ export interface PolicyRules {
   readonly quotaUnits?: number
   /** Of `POOL/accounts/ACCOUNT`: units that it may hold beyond its quota while no waiter within its own quota needs them. */
   readonly quotaBorrow?: number
+  /** Of `POOL/accounts/ACCOUNT`: unit-milliseconds that it may use in a week of the log's own time. 0: any number. */
+  readonly quotaWeek?: number
   /** Pools: `marked`: waiters may preempt leases that are preemptible, that borrow or that overtook. */
   readonly preempt?: 'none' | 'marked'
   /** Pools: a lease is not preempted before it has held its members this long, in ms. */

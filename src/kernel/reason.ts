@@ -160,6 +160,18 @@ export const REASONS = {
     code: 'HELD',
     facts: { pool: 'text', holder: 'text', waiter: 'number', begin: 'number', lease: 'number' },
   },
+  /** `kind`: of these members; without it, of all. */
+  'pool-quota-used': {
+    number: 95,
+    code: 'HELD',
+    facts: { pool: 'text', account: 'text', kind: 'text?', held: 'number', quota: 'number', units: 'number', policy: 'text' },
+  },
+  /** `used` and `quota`: unit-milliseconds in a week. `again`: when less than the quota will count, at the earliest. */
+  'pool-week-used': {
+    number: 96,
+    code: 'HELD',
+    facts: { pool: 'text', account: 'text', used: 'number', quota: 'number', again: 'number', policy: 'text' },
+  },
   quiet: { number: 89, code: 'UNAVAILABLE', facts: { quiet: 'number' } },
   deadlock: { number: 90, code: 'DEADLOCK', facts: { cycle: 'texts' } },
   'pool-deadlock': { number: 91, code: 'DEADLOCK', facts: { pool: 'text', lease: 'number', cycle: 'texts' } },
@@ -212,7 +224,17 @@ export const REASONS = {
     code: 'LIMIT',
     facts: { pool: 'text', members: 'number', matching: 'number', units: 'number', ...POOL_REQUEST, apart: 'flag?' },
   },
-  'pool-quota': { number: 148, code: 'LIMIT', facts: { pool: 'text', account: 'text', quota: 'number', units: 'number', policy: 'text' } },
+  'pool-quota': {
+    number: 148,
+    code: 'LIMIT',
+    facts: { pool: 'text', account: 'text', kind: 'text?', quota: 'number', units: 'number', policy: 'text' },
+  },
+  /** `used`: what will still count when the window begins. `reserved`: by this reservation and others in one week with it. */
+  'pool-week': {
+    number: 168,
+    code: 'LIMIT',
+    facts: { pool: 'text', account: 'text', quota: 'number', used: 'number', reserved: 'number', policy: 'text' },
+  },
   'too-long-life': { number: 149, code: 'LIMIT', facts: { lease: 'number', limit: 'number', life: 'number' } },
   'too-many-entries': { number: 150, code: 'LIMIT', facts: { lease: 'number', limit: 'number' } },
   'too-many-entry-bytes': { number: 151, code: 'LIMIT', facts: { lease: 'number', limit: 'number', bytes: 'number' } },

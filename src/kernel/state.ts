@@ -19,6 +19,7 @@ export type {
   Attached,
   Grant,
   Holder,
+  KindUnits,
   LeaseExtras,
   LeaseState,
   PoolAccount,
@@ -29,6 +30,7 @@ export type {
   Resource,
   Slot,
   Status,
+  StepUse,
   Timer,
 } from './state/lease-state.ts'
 export { BREAK, CAP, FIRST_TERM, FROZEN, HOLD, LIVE, PREEMPT, SLOTS, SUSPECT, TERM, WAITING } from './state/lease-state.ts'
@@ -107,6 +109,13 @@ export type Freed = FreedResources<Resource | ClaimNode>
 /** Leases of each holder name under each prefix with a quota: by prefix, then by holder name (state/quota-counts.ts). */
 export type QuotaCounts = Map<string, Map<string, number>>
 
+/** Whether there are quotas for accounts of pools, whether there are quotas of unit-time in a week, and of each pool the kinds with quotas, by name. */
+export interface AccountQuotas {
+  readonly any: boolean
+  readonly week: boolean
+  readonly kinds: ReadonlyMap<string, readonly string[]>
+}
+
 export interface State {
   rules: number
   /** The index of the last record applied. */
@@ -181,8 +190,8 @@ export interface State {
   claims: ClaimTree | undefined
   /** Derived, and built only when a quota is first checked. Most logs have no quota, and may have a million leases. */
   quotaCounts: QuotaCounts | undefined
-  /** Derived: whether a policy sets a quota of units; undefined: not looked for since policies changed. */
-  unitQuotas: boolean | undefined
+  /** Derived: which quotas policies set for accounts of pools; undefined: not looked for since policies changed. */
+  accountQuotas: AccountQuotas | undefined
   /** Derived from `LeaseExtras.pending`: the waiters that want to attach an entry with a key. */
   readonly pending: Map<string, Set<LeaseState>>
   readonly counts: { waiting: number; suspect: number; frozen: number }
@@ -248,7 +257,7 @@ export function createState(wall = 0, rules = RULES): State {
     keeping: new Map(),
     claims: undefined,
     quotaCounts: undefined,
-    unitQuotas: undefined,
+    accountQuotas: undefined,
     pending: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new FreedResources(),

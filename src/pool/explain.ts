@@ -4,7 +4,7 @@
  */
 import { inWords } from '../duration.ts'
 import type { PoolCondition, PoolRequest } from '../kernel/command.ts'
-import { matches } from '../kernel/rule/pool/condition.ts'
+import { kindOf, matches } from '../kernel/rule/pool/condition.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../lessor.ts'
 import { type DurationModel, statedDuration, UNKNOWN_DURATION } from './duration-model.ts'
 import { forecastInSteps, type StartForecast } from './forecast.ts'
@@ -233,7 +233,8 @@ class PoolExplainer {
       discipline: rules.queue,
     }
     const start = yield* forecastInSteps(input, ahead.length)
-    const window = request.from ?? 0
+    const again = this.#view.accounts.find(({ account }) => account === waiter.account)?.week?.again ?? 0
+    const window = Math.max(request.from ?? 0, again)
     return { low: Math.max(window, start.low), median: Math.max(window, start.median), high: Math.max(window, start.high) }
   }
 
@@ -274,6 +275,19 @@ class PoolExplainer {
     const own = accounts.find(known => known.account === account)
     if (own !== undefined && own.quota > 0 && own.held + leastUnits(request, this.#members, matching) > own.quota + own.borrow)
       add('quota', `${account} holds ${own.held} of the ${own.quota + own.borrow} units that its quota allows`)
+    for (const { kind, held, quota } of own?.kinds ?? []) {
+      const asked = this.#unitsOfKind(kind, request, matching)
+      if (asked === 0 || held + asked <= quota) continue
+      const other = matching.every(member => kindOf(this.#labelsOf(member)) === kind)
+        ? ''
+        : `: a request that leaves ${kind} out need not wait`
+      add('quota', `${account} holds ${held} of the ${quota} units of the kind ${kind} that its quota allows${other}`)
+    }
+    if (own?.week !== undefined && own.week.again > 0)
+      add(
+        'quota',
+        `${account} has used the ${inWords(own.week.quota)} of units that its quota allows in a week; some of it is free again in ${inWords(own.week.again)} at the earliest`,
+      )
     const free = this.#free(request, matching)
     const needed = request.total ?? request.count ?? 1
     if (free.fitting < needed)
@@ -310,6 +324,13 @@ class PoolExplainer {
         )
     }
     return reasons
+  }
+
+  /** The most units of a kind that the request could get. */
+  #unitsOfKind(kind: string, { count = 1, units, total }: PoolRequest, matching: readonly number[]): number {
+    const capacities = matching.flatMap(member => (kindOf(this.#labelsOf(member)) === kind ? [this.#members[member]!.units] : []))
+    const all = capacities.reduce((sum, each) => sum + each, 0)
+    return Math.min(all, total ?? count * (units ?? Math.max(0, ...capacities)))
   }
 
   /** Members that are free for the request, or with `total`, units. */

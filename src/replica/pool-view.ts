@@ -5,11 +5,14 @@ import { CLASS_LABEL } from '../kernel/rule/learn.ts'
 import { capacityOf, rule } from '../kernel/rule/policy.ts'
 import { accountRules, shareHalfLife, usageOf } from '../kernel/rule/pool/account.ts'
 import { isPossible } from '../kernel/rule/pool/choice.ts'
+import { kindQuota } from '../kernel/rule/pool/kind.ts'
 import { ShareStanding } from '../kernel/rule/pool/order.ts'
 import { serviceOrder } from '../kernel/rule/pool/turn.ts'
 import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
+import { lessThan, usedIn, weekAt } from '../kernel/rule/pool/week.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { emptyPool } from '../kernel/state/pools.ts'
+import { kindsWithQuota } from '../kernel/state/quota-counts.ts'
 import {
   type Grant,
   type LeaseState,
@@ -20,7 +23,17 @@ import {
   type Resource,
   type State,
 } from '../kernel/state.ts'
-import type { PoolAccountView, PoolGrantView, PoolMemberView, PoolRules, PoolSummary, PoolView, PoolWaiterView } from '../lessor.ts'
+import type {
+  PoolAccountView,
+  PoolGrantView,
+  PoolKindView,
+  PoolMemberView,
+  PoolRules,
+  PoolSummary,
+  PoolView,
+  PoolWaiterView,
+  PoolWeekView,
+} from '../lessor.ts'
 import { MAX_POOL_PAGE, type PoolPage } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 
@@ -248,8 +261,25 @@ function accountView(state: State, pool: PoolState): (account: PoolAccount) => P
   const rulesOf = accountRules(state, pool)
   return account => {
     const { name, held, leases, waiting } = account
-    const { shareWeight: weight, quotaUnits: quota, quotaBorrow: borrow } = rulesOf(name)
+    const { shareWeight: weight, quotaUnits: quota, quotaBorrow: borrow, quotaWeek } = rulesOf(name)
     const usage = usageOf(state, pool, account, halfLife)
-    return { account: name, usage, weight, held, leases, waiting: waiting.length, quota, borrow }
+    const kinds = kindViews(state, pool, account)
+    return {
+      ...{ account: name, usage, weight, held, leases, waiting: waiting.length, quota, borrow },
+      ...(quotaWeek > 0 && { week: weekView(state, account, quotaWeek) }),
+      ...(kinds.length > 0 && { kinds }),
+    }
   }
+}
+
+function weekView({ elapsed }: State, account: PoolAccount, quota: number): PoolWeekView {
+  const week = weekAt(account, elapsed)
+  return { used: usedIn(week), quota, again: Math.max(0, lessThan(quota, week) - elapsed) }
+}
+
+function kindViews(state: State, pool: PoolState, { name, kinds }: PoolAccount): readonly PoolKindView[] {
+  return (kindsWithQuota(state, pool.name) ?? []).flatMap(kind => {
+    const quota = kindQuota(state, pool, kind, name)
+    return quota > 0 ? [{ kind, held: kinds?.get(kind) ?? 0, quota }] : []
+  })
 }

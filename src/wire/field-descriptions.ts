@@ -172,8 +172,10 @@ const DESCRIBED: ReadonlyMap<object, Descriptions> = new Map([
     shareHalfLife: 'Of a pool: the usage of an account halves in this time.',
     sharePenalty: 'Of a pool: what each grant adds to the usage of its account, in ms of one unit.',
     shareWeight: 'Of POOL/accounts/ACCOUNT: with twice the weight, twice the share.',
-    quotaUnits: 'Of POOL/accounts/ACCOUNT: units that the account may hold; 0: any number.',
+    quotaUnits:
+      'Of POOL/accounts/ACCOUNT: units that the account may hold; 0: any number. Of POOL/kinds/KIND/accounts/ACCOUNT: of that kind.',
     quotaBorrow: 'Of POOL/accounts/ACCOUNT: units beyond that, while no waiter within its quota needs them.',
+    quotaWeek: 'Of POOL/accounts/ACCOUNT: unit-time that the account may use in a week; 0: any.',
     preempt: 'Of a pool: marked: preemptible, borrowing and overtaking leases make room for others.',
     minHold: 'Of a pool: a lease is not preempted sooner.',
     preemptNotice: 'Of a pool: how long before its end the holder of a preempted lease is told.',

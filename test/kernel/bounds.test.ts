@@ -218,6 +218,20 @@ const EXTREMES: Readonly<Record<string, (size: number) => { readonly world: Worl
     for (let i = 0; i < size; i++) world.do({ ...shared('shared'), holder: `s${i}` })
     return { world, command: { kind: 'break', resource: 'shared' } }
   },
+  'a turn of a pool whose waiters are over a quota for the week or for a kind': size => {
+    const world = new World({ strict: false })
+    const labels = { kind: 'h' }
+    const entries = [0, 1].map(i => ({ key: `pool/g/m${i}`, value: JSON.stringify({ units: 1, labels }) }))
+    world.acquire('host', [], { entries })
+    world.policy('g/accounts/week', { quotaWeek: 1 })
+    world.policy('g/kinds/h/accounts/kind', { quotaUnits: 1 })
+    for (const account of ['week', 'kind']) {
+      world.acquire(`holder of ${account}`, [], { pool: { pool: 'g', account } })
+      for (let i = 0; i < size / 2; i++)
+        world.do({ kind: 'acquire', holder: `${account}${i}`, ttl: 1_000, wants: [], wait: true, pool: { pool: 'g', account } })
+    }
+    return { world, command: { kind: 'tick', n: world.state.tick + 1, elapsed: 10 } }
+  },
   'a renewal of many leases': size => {
     const world = new World({ strict: false })
     const leases = Array.from({ length: size }, (_, i) => world.acquire('h', `j/${i}`).lease)

@@ -159,6 +159,26 @@ describe('an explanation', () => {
     expect(explainWaiter(later, 1)!.start).toEqual({ low: HOUR, median: HOUR, high: HOUR })
   })
 
+  test('gives the quotas for a kind and for the week as reasons, and when some of the week is free again', () => {
+    const account = { account: 'waiter-1', usage: 5, weight: 100, held: 1, leases: 1, waiting: 1, quota: 0, borrow: 0 }
+    const members = [member('a', { kind: 'h100' }, [grant('waiter-1')]), member('b', { kind: 'h100' }), member('c', { model: 'a100' })]
+    const full = (kind: string, held: number) => [{ ...account, kinds: [{ kind, held, quota: 1 }] }]
+    const texts = (of: PoolView) => explainWaiter(of, 1)!.reasons.map(({ cause, text }) => `${cause}: ${text}`)
+    expect(texts(view(members, [waiter(1)], { accounts: full('h100', 1) }))).toEqual([
+      'quota: waiter-1 holds 1 of the 1 units of the kind h100 that its quota allows: a request that leaves h100 out need not wait',
+    ])
+    const only = waiter(1, { match: [{ label: 'kind', test: 'in', values: ['h100'] }] })
+    expect(texts(view(members, [only], { accounts: full('h100', 1) }))).toEqual([
+      'quota: waiter-1 holds 1 of the 1 units of the kind h100 that its quota allows',
+    ])
+    expect(texts(view(members, [only], { accounts: full('a100', 1) }))).toEqual([])
+    const used = view(members, [waiter(1)], { accounts: [{ ...account, week: { used: 2 * HOUR, quota: HOUR, again: 3 * HOUR } }] })
+    expect(texts(used)).toEqual([
+      'quota: waiter-1 has used the 60 min of units that its quota allows in a week; some of it is free again in 3 h at the earliest',
+    ])
+    expect(explainWaiter(used, 1)!.start!.low).toBe(3 * HOUR)
+  })
+
   test('tries smaller and wider requests, and lists those that start much sooner', () => {
     const busy = view(
       [

@@ -377,16 +377,20 @@ test.each(['leasehold', 'http'])('a pool is used over %s as in the same process'
   await using here = await (scheme === 'http' ? world() : place())
   await using owner = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'owner' })
   await using user = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'user' })
-  await using offer = await owner.pool('p').offer('a', { labels: { mem: '80' } })
+  await using offer = await owner.pool('p').offer('a', { labels: { mem: '80', model: 'h100' } })
+  await owner.setPolicy('p/accounts/team', { quotaWeek: 360_000_000 })
+  await owner.setPolicy('p/kinds/h100/accounts/team', { quotaUnits: 1 })
   const first = await user.pool('p').take(1, { match: 'mem>=40', account: 'team', maxLife: '1h' })
   const waiting = owner.pool('p').take(1, { wait: '20s', expect: '10m' })
   await expect.poll(async () => (await user.pool('p').state()).queue.length).toBe(1)
   const { members, queue, accounts } = await user.pool('p').state()
-  expect(members).toMatchObject([{ member: 'a', labels: { mem: '80' }, offer: offer.id, grants: [{ holder: 'user', account: 'team' }] }])
+  expect(members).toMatchObject([
+    { member: 'a', labels: { mem: '80', model: 'h100' }, offer: offer.id, grants: [{ holder: 'user', account: 'team' }] },
+  ])
   expect(queue).toMatchObject([{ holder: 'owner', position: 0, possible: true, request: { pool: 'p', count: 1, expect: 600_000 } }])
   expect(accounts).toMatchObject([
     { account: 'owner', waiting: 1 },
-    { account: 'team', held: 1 },
+    { account: 'team', held: 1, week: { quota: 360_000_000, again: 0 }, kinds: [{ kind: 'h100', held: 1, quota: 1 }] },
   ])
   expect(await propose(user.lessor, { kind: 'extend', lease: first.id, by: 1_000 })).toMatchObject({ kind: 'refused', code: 'HELD' })
   await first.release()

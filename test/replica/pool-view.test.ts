@@ -62,3 +62,20 @@ describe.each(['fifo', 'fair'] as const)('a %s queue of 1,500', queue => {
     expect(explainWaiter(poolView(state, POOL, { lease: 999_999 }), 999_999)).toBeUndefined()
   })
 })
+
+test('an account shows its quotas for the week and for kinds, and only those that it has', () => {
+  const state = createState()
+  state.index = 1
+  const propose = (command: Command) => apply(state, { command }, { events: [], timer() {} })
+  propose({ kind: 'policy', prefix: `${POOL}/accounts/u0`, rules: { quotaWeek: 1_000 } })
+  propose({ kind: 'policy', prefix: `${POOL}/kinds/h/accounts`, rules: { quotaUnits: 2 } })
+  const entries = ['m0', 'm1'].map(name => ({ key: `pool/${POOL}/${name}`, value: '{"labels":{"kind":"h"}}' }))
+  propose({ kind: 'acquire', holder: 'host', ttl: 60_000, wants: [], entries })
+  for (const holder of ['u0', 'u1']) propose({ kind: 'acquire', holder, ttl: 60_000, wants: [], pool: { pool: POOL } })
+  propose({ kind: 'tick', n: 1, elapsed: 1_500 })
+  const kinds = [{ kind: 'h', held: 1, quota: 2 }]
+  const [limited, other] = poolView(state, POOL).accounts
+  expect(limited).toMatchObject({ week: { used: 1_500, quota: 1_000, again: 626_400_000 - 1_500 }, kinds })
+  expect(other).toMatchObject({ kinds })
+  expect(other).not.toHaveProperty('week')
+})

@@ -441,6 +441,12 @@ function shareOf({ usage, weight }: PoolAnswerView['accounts'][number], accounts
   )
 }
 
+/** The units that an account may hold, and borrow, and of each kind with a quota what it holds: `4 +2 · h100 1 of 2`. */
+function quotaText({ quota, borrow, kinds = [] }: Pick<PoolAnswerView['accounts'][number], 'quota' | 'borrow' | 'kinds'>): string {
+  const all = quota === 0 ? [] : [`${quota}${borrow > 0 ? ` +${borrow}` : ''}`]
+  return [...all, ...kinds.map(({ kind, held, quota }) => `${kind} ${held} of ${quota}`)].join(' · ') || '·'
+}
+
 function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView; readonly hues: Hues }): VNode {
   return (
     <Card title="Accounts">
@@ -455,13 +461,14 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
                 <th class="end">Held</th>
                 <th class="end">Waiting</th>
                 <th class="end">Quota</th>
+                <th class="end">Week</th>
                 <th class="end">Weight</th>
                 <th class="end">Used</th>
               </tr>
             </thead>
             <tbody>
               {accounts.slice(0, 50).map(of => {
-                const { account, held, waiting, quota, borrow, weight, usage } = of
+                const { account, held, waiting, quota, borrow, week, kinds, weight, usage } = of
                 return (
                   <tr key={account}>
                     <td>
@@ -469,7 +476,10 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
                     </td>
                     <td class="end">{held}</td>
                     <td class="end">{waiting}</td>
-                    <td class="end">{quota === 0 ? '·' : `${quota}${borrow > 0 ? ` +${borrow}` : ''}`}</td>
+                    <td class="end">{quotaText({ quota, borrow, kinds })}</td>
+                    <td class="end" title={week && week.again > 0 ? `some of it is free again in ${duration(week.again)}` : ''}>
+                      {week === undefined ? '·' : `${duration(week.used)} of ${duration(week.quota)}`}
+                    </td>
                     <td class="end">{weight}</td>
                     <td class="end" title={`${usage} unit-ms, decayed`}>
                       {duration(usage)}

@@ -5,7 +5,7 @@ import { keyLimits, policyRules, savedKey } from '../command-table.ts'
 import { addKey } from '../state/key-use.ts'
 import { accountOf, poolOf } from '../state/pools.ts'
 import { addFreeEntry, recordFence } from '../state/resources.ts'
-import type { State, Timer } from '../state.ts'
+import type { PoolAccount, State, Timer } from '../state.ts'
 import { Damaged, type Reader, type Writer } from './bytes.ts'
 
 const POLICIES = 7
@@ -19,6 +19,8 @@ const FREE_ENTRIES = 14
 const GROUP_LIMITS = 16
 /** The size of an item beside its name, in bytes. */
 const ITEM_BYTES = 48
+/** The size of the use of one step. */
+const STEP_BYTES = 10
 
 /** The chunk kinds of the tables, in the order in which one chunk holds them all. */
 export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP, ACCOUNTS, FREE_ENTRIES, GROUP_LIMITS]
@@ -45,6 +47,7 @@ export function tableReaders(state: State, from: Reader): readonly (() => void)[
       const account = accountOf(poolOf(state, from.text()), from.text())
       account.usage = from.uint()
       account.at = from.uint()
+      account.week = from.list(() => ({ step: from.uint(), used: from.uint() }))
     },
     () => {
       const [key, value] = [from.text(), from.text()]
@@ -113,11 +116,15 @@ export function tablesOf(state: State): readonly Table[] {
     },
     {
       kind: ACCOUNTS,
-      items: usages(state).map(([pool, account, usage, at]) => (to: Writer) => {
+      items: usages(state).map(({ pool, account: { name, usage, at, week } }) => (to: Writer) => {
         to.text(pool)
-        to.text(account)
+        to.text(name)
         to.uint(usage)
         to.uint(at)
+        to.list(week, ({ step, used }) => {
+          to.uint(step)
+          to.uint(used)
+        })
       }),
     },
     {
@@ -139,11 +146,11 @@ export function tablesOf(state: State): readonly Table[] {
 }
 
 /** By name: the order of pools and accounts differs between replicas. */
-function usages({ pools }: State): (readonly [pool: string, account: string, usage: number, at: number])[] {
-  const rows = [...pools.values()].flatMap(pool =>
-    [...pool.accounts.values()].flatMap(({ name, usage, at, held }) => (usage + held === 0 ? [] : [[pool.name, name, usage, at] as const])),
+function usages({ pools }: State): { readonly pool: string; readonly account: PoolAccount }[] {
+  const rows = [...pools.values()].flatMap(({ name: pool, accounts }) =>
+    [...accounts.values()].flatMap(account => (account.usage + account.held + account.week.length === 0 ? [] : [{ pool, account }])),
   )
-  return rows.sort((a, b) => (a[0] === b[0] ? (a[1] < b[1] ? -1 : 1) : a[0] < b[0] ? -1 : 1))
+  return rows.sort((a, b) => (a.pool === b.pool ? (a.account.name < b.account.name ? -1 : 1) : a.pool < b.pool ? -1 : 1))
 }
 
 /** By name: replicas may have learned of the groups in another order. */
@@ -160,7 +167,8 @@ export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers, pools
     for (const bound of [...accounts, ...holders]) size += bound.length + 2
     for (const { prefix } of allow) size += prefix.length + 2
   }
-  for (const { name, accounts } of pools.values()) for (const account of accounts.keys()) size += name.length + account.length + ITEM_BYTES
+  for (const { name, accounts } of pools.values())
+    for (const account of accounts.values()) size += name.length + account.name.length + ITEM_BYTES + account.week.length * STEP_BYTES
   for (const names of [policies, fences, flaps, upkeep]) for (const name of names.keys()) size += name.length + ITEM_BYTES
   return size
 }

@@ -8,11 +8,12 @@ import { outside, shown, within } from '../reason.ts'
 import { ClaimNode } from '../state/claim-tree.ts'
 import { touch } from '../state/leases.ts'
 import { beforePolicy } from '../state/quota-counts.ts'
-import { raiseCounters, type State, WAITING } from '../state.ts'
+import { type PoolState, raiseCounters, type State, WAITING } from '../state.ts'
 import { allowed, isAdmin } from './authority.ts'
 import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
 import { judgeWaiter } from './judge.ts'
 import { badRules, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
+import { countWeeks } from './pool/account.ts'
 import { markPool, measure } from './pool/member.ts'
 import { pressPool } from './pool/waiters.ts'
 import { pressHolders } from './queue.ts'
@@ -34,14 +35,14 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   if (over !== undefined) return over
   if (rules === undefined) {
     if (!state.policies.has(prefix)) return refuse(state, 'no-policy', { prefix })
-    beforePolicy(state, prefix)
-    state.policies.delete(prefix)
-  } else if (state.policies.size >= MAX_POLICIES && !state.policies.has(prefix)) {
+  } else if (state.policies.size >= MAX_POLICIES && !state.policies.has(prefix))
     return refuse(state, 'too-many-policies', { limit: MAX_POLICIES })
-  } else {
-    beforePolicy(state, prefix, rules.quota)
-    state.policies.set(prefix, { ...rules }) // a copy: the caller may change its object
-  }
+  const weeks = state.policies.get(prefix)?.quotaWeek === rules?.quotaWeek ? [] : poolsUnder(state, prefix)
+  for (const pool of weeks) countWeeks(state, pool) // under the quotas that applied until now
+  beforePolicy(state, prefix, rules?.quota)
+  if (rules === undefined) state.policies.delete(prefix)
+  else state.policies.set(prefix, { ...rules }) // a copy: the caller may change its object
+  for (const pool of weeks) countWeeks(state, pool)
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
   for (const lease of state.leases.values()) {
@@ -59,12 +60,15 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   return done()
 }
 
+/** The pools that a policy for the prefix may concern, by name: the order of the table differs between replicas. */
+function poolsUnder(state: State, prefix: string): PoolState[] {
+  const names = [...state.pools.keys()].filter(name => under(prefix, name) || under(name, prefix))
+  return names.sort().map(name => state.pools.get(name)!)
+}
+
 /** A policy for the prefix has changed: capacities, queues and shares of pools may be others now. */
 function reviewPools(state: State, effects: Effects, prefix: string): void {
-  const names = [...state.pools.keys()].filter(name => under(prefix, name) || under(name, prefix))
-  // By name: the order of the table differs between replicas.
-  for (const name of names.sort()) {
-    const pool = state.pools.get(name)!
+  for (const pool of poolsUnder(state, prefix)) {
     for (const member of pool.members.values()) measure(state, member)
     markPool(state, pool)
     pressPool(state, effects, pool)

@@ -13,6 +13,8 @@ export const WAITERS = 10_000
 export const LEASES = 1_000_000
 export const LEASES_PER_KEY = 200_000
 export const UNITS_LIMIT = 1_000_000_000
+/** Unit-time in a week: a million units for the whole week. */
+export const WEEK_USE_LIMIT = 604_800_000_000_000
 /** The most prefixes with a policy: every snapshot carries them. */
 export const MAX_POLICIES = 50_000
 
@@ -48,6 +50,7 @@ const DEFAULTS = {
   preemptNotice: 30_000,
   freeEntries: 0,
   freeBytes: 64 * 1_024 * 1_024,
+  quotaWeek: 0,
 } as const satisfies Required<PolicyRules>
 
 /** The defaults under `services/`. docs/registry.md gives the reasons. */
@@ -114,6 +117,7 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, keyof typeof CHOICES>, 
   preemptNotice: [0, TTL_MAX],
   freeEntries: [0, 1_000_000],
   freeBytes: [0, 2 ** 30],
+  quotaWeek: [0, WEEK_USE_LIMIT],
 }
 
 /** Returns what is wrong with a policy, or undefined. */

@@ -273,11 +273,21 @@ export interface PoolAccount {
   /** Unit-milliseconds at log time `at`, decaying. */
   usage: number
   at: number
+  /** Used in the last week, at log time `at`. Empty without a quota for it. */
+  week: readonly StepUse[]
   /** Derived: units that its leases hold, and leases that hold members. */
   held: number
   leases: number
+  /** Derived: units that they hold of each kind of members, without members that have left the pool. */
+  kinds: Map<string, number> | undefined
   /** Derived: its waiters, in the order of the queue. */
   readonly waiting: LeaseState[]
+}
+
+/** The unit-milliseconds that were used in one step of log time. See rule/pool/week.ts. */
+export interface StepUse {
+  readonly step: number
+  readonly used: number
 }
 
 /** The needs of a waiter, apart from its identity. Waiters with equal needs share one. */
@@ -295,6 +305,14 @@ export interface PoolShape {
   failed: number
   /** It did not fit for waiters that stay until so many windows of reservations have begun, nor for those that stay longer. */
   failedBefore: number
+  /** What it could be given of the kinds with quotas (`limited`), at this version of the pool. */
+  kinds: { readonly version: number; readonly limited: readonly string[]; readonly asked: readonly KindUnits[] } | undefined
+}
+
+/** Units of members of one kind. */
+export interface KindUnits {
+  readonly kind: string
+  readonly units: number
 }
 
 /** Everything here is derived from entries, leases and policies, except the usage of accounts. */

@@ -52,7 +52,7 @@ export function memberOf(state: State, resource: string): PoolMember | undefined
 export function accountOf(pool: PoolState, name: string): PoolAccount {
   let account = pool.accounts.get(name)
   if (account === undefined) {
-    account = { name, usage: 0, at: 0, held: 0, leases: 0, waiting: [] }
+    account = { name, usage: 0, at: 0, week: [], held: 0, leases: 0, kinds: undefined, waiting: [] }
     pool.accounts.set(name, account)
   }
   return account
@@ -60,7 +60,7 @@ export function accountOf(pool: PoolState, name: string): PoolAccount {
 
 /** Forgets an account that has nothing and used nothing. */
 export function dropAccountIfIdle(pool: PoolState, account: PoolAccount): void {
-  if (account.held + account.waiting.length + account.leases + account.usage === 0) pool.accounts.delete(account.name)
+  if (account.held + account.waiting.length + account.leases + account.usage + account.week.length === 0) pool.accounts.delete(account.name)
 }
 
 /** Where a member with this room and name is, or belongs, in `free`. */

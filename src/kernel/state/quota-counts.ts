@@ -2,7 +2,7 @@
  * The number of leases that each holder name has under each prefix with a quota, waiting or not. Derived: it changes with the grants and wants of leases, so
  * that a check costs the same for a holder of one lease and for a holder of a million.
  */
-import type { LeaseState, QuotaCounts, State } from '../state.ts'
+import type { AccountQuotas, LeaseState, QuotaCounts, State } from '../state.ts'
 
 /** The prefixes with a quota that a lease counts for: each once, however many of its resources lie there. */
 function prefixesOf(counts: QuotaCounts, { grants, extras }: LeaseState): Iterable<string> {
@@ -51,15 +51,44 @@ export function leasesUnder(state: State, prefix: string, holder: string): numbe
   return state.quotaCounts.get(prefix)?.get(holder) ?? 0
 }
 
-/** Returns whether any policy sets a quota of units for accounts of pools. Looked for once after each change of a policy. */
-export function hasUnitQuotas(state: State): boolean {
-  state.unitQuotas ??= [...state.policies.values()].some(({ quotaUnits = 0 }) => quotaUnits > 0)
-  return state.unitQuotas
+/** Returns whether any policy sets a quota for accounts of pools: of units, or of unit-time in a week. */
+export function hasAccountQuotas(state: State): boolean {
+  return accountQuotas(state).any
 }
+
+/** Returns whether any policy sets a quota of unit-time in a week. */
+export function hasWeekQuotas(state: State): boolean {
+  return accountQuotas(state).week
+}
+
+/** The kinds of members of a pool that policies set quotas for, by name; undefined: none. */
+export function kindsWithQuota(state: State, pool: string): readonly string[] | undefined {
+  return accountQuotas(state).kinds.get(pool)
+}
+
+/** Looked for once after each change of a policy. */
+function accountQuotas(state: State): AccountQuotas {
+  if (state.accountQuotas !== undefined) return state.accountQuotas
+  let [units, week] = [false, false]
+  const kinds = new Map<string, Set<string>>()
+  for (const [prefix, { quotaUnits = 0, quotaWeek = 0 }] of state.policies) {
+    units ||= quotaUnits > 0
+    week ||= quotaWeek > 0
+    const [, pool, kind] = (quotaUnits > 0 && KIND.exec(prefix)) || []
+    if (pool === undefined) continue
+    kinds.set(pool, (kinds.get(pool) ?? new Set()).add(kind!))
+  }
+  const sorted = new Map([...kinds].map(([pool, found]) => [pool, [...found].sort()]))
+  state.accountQuotas = { any: units || week, week, kinds: sorted }
+  return state.accountQuotas
+}
+
+/** `POOL/kinds/KIND`, also with the name of an account. */
+const KIND = /^(.+?)\/kinds\/(.+?)(?:\/accounts(?:\/.*)?)?$/s
 
 /** The policy of a prefix is about to change. The counts stay if its quota only gets another size. */
 export function beforePolicy(state: State, prefix: string, quota = 0): void {
-  state.unitQuotas = undefined
+  state.accountQuotas = undefined
   const had = state.policies.get(prefix)?.quota ?? 0
   if (had > 0 !== quota > 0) state.quotaCounts = undefined
 }

@@ -71,6 +71,14 @@ export const PoolAnswer = answer({
       waiting: whole(),
       quota: whole('0: any number.'),
       borrow: whole(),
+      week: optional(
+        answer({
+          used: whole('Unit-ms in the last week.'),
+          quota: whole(),
+          again: whole('In how many ms less than the quota will count, if nothing more is used.'),
+        }),
+      ),
+      kinds: optional(Type.Array(answer({ kind: Type.String(), held: whole(), quota: whole() }))),
     }),
   ),
   rules: bag('The rules in force for the name of the pool.'),

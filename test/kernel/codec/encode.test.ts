@@ -56,7 +56,7 @@ const rules = some(
     (
       'ttlMin ttlMax capacity lockDelay grace maxLife maxHold quota waiters aging leases leasesPerKey flapPenalty flapHalfLife flapSuppress ' +
       'flapReuse preserveShare preserveLeast preserveMost sweepShare shareHalfLife sharePenalty shareWeight quotaUnits quotaBorrow minHold ' +
-      'preemptNotice freeEntries freeBytes'
+      'preemptNotice freeEntries freeBytes quotaWeek'
     )
       .split(' ')
       .map(name => [name, number]),

@@ -15,7 +15,12 @@ const POOL = 'g'
 /** More are run with LEASEHOLD_SEEDS. */
 const SEEDS = Number(process.env.LEASEHOLD_SEEDS ?? 8)
 const QUEUES = ['fifo', 'fit', 'backfill', 'fair'] as const
-const QUOTAS = { a: { quotaUnits: 2, quotaBorrow: 1 }, b: { quotaUnits: 3, quotaBorrow: 2, shareWeight: 300 }, c: {} } as const
+const QUOTAS = {
+  a: { quotaUnits: 2, quotaBorrow: 1 },
+  b: { quotaUnits: 3, quotaBorrow: 2, shareWeight: 300 },
+  c: { quotaWeek: 30_000 },
+} as const
+const KINDS = { a: { b: 1 }, c: { a: 2 } } as const
 
 class Both {
   readonly state: State = createState()
@@ -26,10 +31,13 @@ class Both {
   constructor(rules: ModelRules) {
     this.state.index = 1
     this.model = new PoolModel(rules)
-    const { preempt, accounts, ...rest } = rules
+    const { preempt, accounts, kinds, ...rest } = rules
     const policy: PolicyRules = { ...rest, preempt: preempt ? 'marked' : 'none' }
     this.do({ kind: 'policy', prefix: POOL, rules: policy })
     for (const [name, own] of Object.entries(accounts)) this.do({ kind: 'policy', prefix: `${POOL}/accounts/${name}`, rules: own })
+    for (const [name, own] of Object.entries(kinds))
+      for (const [kind, quotaUnits] of Object.entries(own))
+        this.do({ kind: 'policy', prefix: `${POOL}/kinds/${kind}/accounts/${name}`, rules: { quotaUnits } })
     const offer = this.do({ kind: 'acquire', holder: 'host', ttl: 60_000, wants: [] })
     assert(offer.kind === 'granted')
     this.#offer = offer.lease
@@ -120,6 +128,7 @@ function run(queue: ModelRules['queue'], preempt: boolean, seed: number): Both['
     ...{ queue, preempt, preemptNotice: [0, 500, 2_000][draw(3)]!, minHold: [0, 0, 1_000][draw(3)]! },
     ...{ aging: [0, 700][draw(2)]!, shareHalfLife: [4_000, 600_000][draw(2)]!, sharePenalty: [0, 300, 60_000][draw(3)]! },
     accounts: draw(2) === 0 ? {} : QUOTAS,
+    kinds: draw(3) === 0 ? KINDS : {},
   }
   const both = new Both(rules)
   const member = () => both.offer(`m${draw(4)}`, { host: `h${draw(2)}`, ...(draw(3) > 0 && { model: ['a', 'b'][draw(2)]! }) }, 1 + draw(2))
@@ -152,7 +161,7 @@ function run(queue: ModelRules['queue'], preempt: boolean, seed: number): Both['
       if (draw(3) === 0) both.withdraw(`m${draw(4)}`)
       else member()
     } else {
-      const ms = 1 + draw(3_000)
+      const ms = draw(40) === 0 ? 302_400_000 : 1 + draw(3_000)
       what += `${ms} ms pass`
       both.do({ kind: 'tick', n: both.state.tick + 1, elapsed: ms })
       both.model.tick(ms)

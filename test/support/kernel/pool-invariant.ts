@@ -130,7 +130,7 @@ function* onePool(state: State, name: string, leases: readonly LeaseState[]): Ge
     if (members.length + waiters.length + holders.length > 0) yield `the pool ${name} is not known`
     return
   }
-  const usage = [...pool.accounts.values()].some(account => account.usage > 0)
+  const usage = [...pool.accounts.values()].some(account => account.usage > 0 || account.week.length > 0)
   if (members.length + waiters.length + holders.length === 0 && !usage) yield `the pool ${name} is kept and empty`
   yield* memberTable(state, name, members)
   waiters.sort((a, b) => a.extras!.rank - b.extras!.rank || a.id - b.id)
@@ -170,6 +170,7 @@ function* accounts(state: State, name: string, waiters: readonly LeaseState[], h
     const own = (list: readonly LeaseState[]) => list.filter(({ extras }) => extras!.pool!.account === account)
     const held = own(holders).reduce((sum, { grants }) => sum + grants.reduce((units, grant) => units + grant.units, 0), 0)
     const there = accounts.get(account)
+    yield* accountQuotas(state, name, account, own(holders))
     if (
       there?.held !== held ||
       there.leases !== own(holders).length ||
@@ -180,6 +181,23 @@ function* accounts(state: State, name: string, waiters: readonly LeaseState[], h
     )
       yield `account ${account} of ${name} holds ${held} on ${own(holders).length} leases, ${own(waiters).length} wait: ${JSON.stringify({ ...there, waiting: there?.waiting.map(({ id }) => id) })}`
   }
+}
+
+/** What an account holds of each kind, and that its week is counted only under a quota. */
+function* accountQuotas(state: State, pool: string, account: string, holders: readonly LeaseState[]): Generator<string> {
+  const kinds = new Map<string, number>()
+  for (const { resource, units } of holders.flatMap(({ grants }) => grants)) {
+    const labels = resource.name.startsWith(`${pool}/`)
+      ? offered(state.entries.get(`pool/${resource.name}`)?.value ?? '')?.labels
+      : undefined
+    const kind = labels?.kind ?? labels?.model
+    if (kind !== undefined) kinds.set(kind, (kinds.get(kind) ?? 0) + units)
+  }
+  const { kinds: counted = new Map(), week = [] } = state.pools.get(pool)!.accounts.get(account) ?? {}
+  const text = (held: ReadonlyMap<string, number>) => [...held].sort().join(' ')
+  if (text(counted) !== text(kinds)) yield `account ${account} of ${pool} holds ${text(kinds)}, and ${text(counted)} is counted`
+  if (week.length > 29) yield `account ${account} of ${pool} keeps ${week.length} steps of its week`
+  if (week.length > 0 && rule(state, `${pool}/accounts/${account}`, 'quotaWeek') === 0) yield `the week of ${account} is counted in vain`
 }
 
 /** Leases under notice hold members, have the timer of the notice, and are named for a waiter of the pool. */
@@ -198,7 +216,8 @@ function* notices(state: State, name: string, waiters: readonly LeaseState[], ho
 }
 
 /** Returns whether the account of a waiter could hold what it asks for, without borrowing. */
-function isWithinQuota(state: State, name: string, { account, count, units, total }: PoolClaim): boolean {
+function isWithinQuota(state: State, name: string, claim: PoolClaim): boolean {
+  const { account, count, units, total } = claim
   const quota = rule(state, `${name}/accounts/${account}`, 'quotaUnits')
   const held = state.pools.get(name)!.accounts.get(account)?.held ?? 0
   return quota === 0 || held + (total || count * Math.max(1, units)) <= quota
@@ -213,7 +232,7 @@ function* liveness(state: State, name: string, members: readonly NaiveMember[], 
   const queue = rule(state, name, 'queue')
   // A grant may be withheld for a window ahead.
   if (waiters.some(({ extras }) => extras!.pool!.from > state.elapsed)) return
-  const hasQuotas = [...state.policies.values()].some(({ quotaUnits = 0 }) => quotaUnits > 0)
+  const hasQuotas = [...state.policies.values()].some(({ quotaUnits = 0, quotaWeek = 0 }) => quotaUnits + quotaWeek > 0)
   const able = waiters.filter(({ extras }) => canServe(members, extras!.pool!, member => member.capacity))
   const within = able.filter(({ extras }) => isWithinQuota(state, name, extras!.pool!))
   // With quotas, members of several units may turn a request into a loan: then nothing is said about it here.

@@ -19,8 +19,13 @@ export interface ModelRules {
   readonly shareHalfLife: number
   readonly sharePenalty: number
   readonly accounts: Readonly<
-    Record<string, { readonly quotaUnits?: number; readonly quotaBorrow?: number; readonly shareWeight?: number }>
+    Record<
+      string,
+      { readonly quotaUnits?: number; readonly quotaBorrow?: number; readonly quotaWeek?: number; readonly shareWeight?: number }
+    >
   >
+  /** Units of a kind of members that an account may hold, by account and kind. */
+  readonly kinds: Readonly<Record<string, Readonly<Record<string, number>>>>
 }
 
 export interface Ask {
@@ -79,6 +84,15 @@ interface Spending {
 const PREEMPTING_HALF_LIFE = 300_000
 const LEAST_LEAD = 10_000
 const NEGLIGIBLE = 1_000
+const HOURS_6 = 21_600_000
+const DAYS_7 = 604_800_000
+
+interface Use {
+  readonly account: string
+  readonly from: number
+  readonly to: number
+  readonly units: number
+}
 
 export class PoolModel {
   readonly #rules: ModelRules
@@ -90,6 +104,7 @@ export class PoolModel {
   #grants = 0
   #ticks = 0
   readonly #spending = new Map<string, Spending>()
+  #uses: readonly Use[] = []
   readonly #servesAtOnce: boolean
 
   readonly #endsWith: (waiter: number, lease: number) => boolean
@@ -149,12 +164,34 @@ export class PoolModel {
       .filter(lease => ask.from > 0 && lease.begin > 0 && (isInQueue(lease) || lease.holds.length > 0))
       .map(lease => ({ ask: lease.ask, begin: Math.max(lease.begin, lease.start) }))
     const moments = [from, ...windows.map(({ begin }) => begin).filter(begin => begin > from && begin < to)]
-    const reserved = moments.map(moment =>
-      windows
-        .filter(window => window.begin <= moment && moment < window.begin + window.ask.maxLife && window.ask.account === ask.account)
-        .reduce((sum, window) => sum + this.#asked(window.ask), 0),
+    const together = (asked: (ask: Ask) => number) => {
+      const reserved = moments.map(moment =>
+        windows
+          .filter(window => window.begin <= moment && moment < window.begin + window.ask.maxLife && window.ask.account === ask.account)
+          .reduce((sum, window) => sum + asked(window.ask), 0),
+      )
+      return asked(ask) + Math.max(...reserved)
+    }
+    const fitsKinds = this.#kinds(ask.account).every(
+      ([kind, quota]) => this.#askedOf(kind, ask) === 0 || together(other => this.#askedOf(kind, other)) <= quota,
     )
-    return quotaUnits === 0 || this.#asked(ask) + Math.max(...reserved) <= quotaUnits + quotaBorrow
+    const fitsUnits = quotaUnits === 0 || together(other => this.#asked(other)) <= quotaUnits + quotaBorrow
+    return fitsUnits && fitsKinds && this.#fitsWeek(ask)
+  }
+
+  /** Of reservations: in no week with the new one does the account use more than it may. */
+  #fitsWeek(ask: Ask): boolean {
+    const { quotaWeek = 0 } = this.#rules.accounts[ask.account] ?? {}
+    if (quotaWeek === 0 || ask.from === 0) return true
+    const begin = this.elapsed + ask.from
+    const others = this.leases.filter(lease => lease.begin > 0 && isInQueue(lease) && lease.ask.account === ask.account)
+    const windows = [...others, { ask, begin }]
+    return windows.every(({ begin: end }) => {
+      if (end < begin || end >= begin + DAYS_7) return true
+      const within = windows.filter(window => window.begin > end - DAYS_7 && window.begin <= end)
+      const reserved = within.reduce((sum, window) => sum + this.#asked(window.ask) * Math.min(DAYS_7, window.ask.maxLife), 0)
+      return this.#usedInWeek(ask.account, end) + reserved <= quotaWeek
+    })
   }
 
   /** The holder has stopped, or the waiter goes away. */
@@ -247,6 +284,7 @@ export class PoolModel {
     Object.assign(copy, { members: this.members, elapsed: this.elapsed, leases: this.leases.map(lease => ({ ...lease })) })
     copy.#grants = this.#grants
     for (const [name, spending] of this.#spending) copy.#spending.set(name, { ...spending })
+    copy.#uses = this.#uses
     return copy
   }
 
@@ -267,7 +305,10 @@ export class PoolModel {
   }
 
   tick(ms: number): void {
-    this.elapsed += ms
+    const [from, to] = [this.elapsed, this.elapsed + ms]
+    const names = new Set(this.leases.map(({ ask }) => ask.account))
+    this.#uses = [...this.#uses, ...[...names].map(account => ({ account, from, to, units: this.#held(account) }))]
+    this.elapsed = to
     this.#ticks++
     for (const [name, account] of this.#spending) {
       if (sliceOf(name) !== this.#ticks % ACCOUNT_SLICES) continue
@@ -329,8 +370,14 @@ export class PoolModel {
   // Shares and quotas
 
   #isPlanned(): boolean {
-    const { queue, preempt, accounts } = this.#rules
-    return queue === 'backfill' || queue === 'fair' || preempt || Object.values(accounts).some(({ quotaUnits = 0 }) => quotaUnits > 0)
+    const { queue, preempt } = this.#rules
+    return queue === 'backfill' || queue === 'fair' || preempt || this.#hasQuotas()
+  }
+
+  #hasQuotas(): boolean {
+    const { accounts, kinds } = this.#rules
+    const own = Object.values(accounts).some(({ quotaUnits = 0, quotaWeek = 0 }) => quotaUnits + quotaWeek > 0)
+    return own || Object.values(kinds).some(quotas => Object.keys(quotas).length > 0)
   }
 
   #halfLife(): number {
@@ -368,16 +415,41 @@ export class PoolModel {
     )
   }
 
-  #standing(ask: Ask): 'within' | 'borrowed' | 'over' {
-    const { quotaUnits = 0, quotaBorrow = 0 } = this.#rules.accounts[ask.account] ?? {}
-    const after = this.#held(ask.account) + this.#asked(ask)
+  /** `before`: as if this request of the same account were granted first. */
+  #standing(ask: Ask, before?: Ask): 'within' | 'borrowed' | 'over' {
+    const { quotaUnits = 0, quotaBorrow = 0, quotaWeek = 0 } = this.#rules.accounts[ask.account] ?? {}
+    if (quotaWeek > 0 && this.#usedInWeek(ask.account, this.elapsed) >= quotaWeek) return 'over'
+    const asks = before === undefined ? [ask] : [before, ask]
+    for (const [kind, quota] of this.#kinds(ask.account)) {
+      const asked = asks.reduce((sum, each) => sum + this.#askedOf(kind, each), 0)
+      if (asked > 0 && this.#heldOf(kind, ask.account) + asked > quota) return 'over'
+    }
+    const after = this.#held(ask.account) + asks.reduce((sum, each) => sum + this.#asked(each), 0)
     return quotaUnits === 0 || after <= quotaUnits ? 'within' : after <= quotaUnits + quotaBorrow ? 'borrowed' : 'over'
   }
 
-  /** Returns whether the account would be within its quota with so many units more than it asks for here. */
-  #isWithin(ask: Ask, more: number): boolean {
-    const { quotaUnits = 0 } = this.#rules.accounts[ask.account] ?? {}
-    return quotaUnits === 0 || this.#held(ask.account) + this.#asked(ask) + more <= quotaUnits
+  #kinds(account: string): (readonly [kind: string, quota: number])[] {
+    return Object.entries(this.#rules.kinds[account] ?? {})
+  }
+
+  /** The most units of a kind that the request could get if all members were free. */
+  #askedOf(kind: string, { total = 0, units = 0, count = 1, match }: Ask): number {
+    const fitting = this.members.filter(member => kindOf(member) === kind && fitsLabels(member, match)).map(member => member.units)
+    const all = fitting.reduce((sum, each) => sum + each, 0)
+    return Math.min(all, total > 0 ? total : count * (units > 0 ? units : Math.max(0, ...fitting)))
+  }
+
+  #heldOf(kind: string, account: string): number {
+    const names = this.members.filter(member => kindOf(member) === kind).map(({ name }) => name)
+    const pieces = this.leases.filter(({ ask }) => ask.account === account).flatMap(({ holds }) => holds)
+    return pieces.filter(({ member }) => names.includes(member)).reduce((sum, { units }) => sum + units, 0)
+  }
+
+  /** Unit-milliseconds: of the step of six hours at `now`, and of the 28 before it. */
+  #usedInWeek(account: string, now: number): number {
+    const since = Math.floor(now / HOURS_6) * HOURS_6 - DAYS_7
+    const own = this.#uses.filter(use => use.account === account && use.to > since)
+    return own.reduce((sum, { from, to, units }) => sum + units * (to - Math.max(from, since)), 0)
   }
 
   #waiting(): ModelLease[] {
@@ -550,7 +622,7 @@ export class PoolModel {
       if (all.length === 0 || queue === 'fit') {
         const chosen = this.#offered(waiter)
         if (chosen !== undefined) return { next: { waiter, chosen, yields: false }, blocked: all }
-      } else if (!all.some(({ ask }) => ask.account === waiter.ask.account && !this.#isWithin(ask, this.#asked(waiter.ask)))) {
+      } else if (!all.some(({ ask }) => ask.account === waiter.ask.account && this.#standing(ask, waiter.ask) !== 'within')) {
         const own = chooseApart(waiter)
         if (own !== undefined) return { next: { waiter, chosen: own, yields: false }, blocked: all }
         const chosen = queue === 'backfill' && this.#mayOvertake(waiter, all[0]!) ? this.#offered(waiter, true) : undefined
@@ -668,6 +740,10 @@ function isNoticed({ status, notice, holds }: ModelLease): boolean {
 function endNotice(lease: ModelLease): void {
   lease.notice = 0
   lease.noticeRan = undefined
+}
+
+function kindOf({ labels }: ModelMember): string | undefined {
+  return labels.kind ?? labels.model
 }
 
 function fitsLabels({ labels }: Pick<ModelMember, 'labels'>, match: readonly PoolCondition[]): boolean {

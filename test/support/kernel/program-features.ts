@@ -3,6 +3,7 @@
  * says what follows for all of them.
  */
 import type { Feature } from '../../../sim/findings.ts'
+import type { ModelRules } from './pool-model.ts'
 import type { ModelLease, ProgramModel } from './program-model.ts'
 
 /** Those of `Feature` that commands of the kernel have, and two of programs: the state goes through a snapshot, and a waiter gives up. */
@@ -30,6 +31,11 @@ export type ProgramFeature = (typeof PROGRAM_FEATURES)[number]
 /** A lease has undergone this and still shows it, as far as the model does not know it. */
 export type Marks = Map<number, Set<ProgramFeature>>
 
+function hasQuota({ accounts, kinds }: ModelRules, account: string): boolean {
+  const { quotaUnits = 0, quotaWeek = 0 } = accounts[account] ?? {}
+  return quotaUnits + quotaWeek > 0 || Object.hasOwn(kinds, account)
+}
+
 /** Returns what is in force on a lease. */
 export function featuresOf(model: ProgramModel, lease: ModelLease, marks: Marks): Set<ProgramFeature> {
   const { rules } = model
@@ -49,7 +55,7 @@ export function featuresOf(model: ProgramModel, lease: ModelLease, marks: Marks)
     lease.isPool && 'pool-member',
     (claim?.begin ?? 0) > 0 && 'reservation',
     claim?.ask.preemptible === true && 'preemptible',
-    (isQuota || (claim !== undefined && (rules.pool.accounts[claim.ask.account]?.quotaUnits ?? 0) > 0)) && 'quota',
+    (isQuota || (claim !== undefined && hasQuota(rules.pool, claim.ask.account))) && 'quota',
     claim?.borrows === true && 'borrowed',
     lease.isHeir && 'transfer',
     lease.breaks.length > 0 && 'break',

@@ -12,7 +12,13 @@ export const MEMBERS = ['m0', 'm1', 'm2'] as const
 const KEYS = ['e/1', 'e/2', 'e/3'] as const
 export const TTL_MAX = 20_000
 export const LOCK_DELAYS = { y: 700, x: 600, 'q/1': 500, 'g/m1': 300 } as const
-const QUOTAS = { a: { quotaUnits: 1, quotaBorrow: 3 }, b: { quotaUnits: 1, quotaBorrow: 2, shareWeight: 300 } } as const
+const QUOTAS = {
+  a: { quotaUnits: 1, quotaBorrow: 3 },
+  b: { quotaUnits: 1, quotaBorrow: 2, shareWeight: 300 },
+  c: { quotaWeek: 10_000 },
+} as const
+/** Units of a kind that an account may hold. */
+const KINDS = { a: { b: 2 }, d: { b: 1 } } as const
 
 const pick = fc.nat(1_000)
 const holder = fc.constantFrom(...HOLDERS)
@@ -145,6 +151,7 @@ const poolRules = fc.record({
   },
   ...{ minHold: fc.constantFrom(0, 0, 1_000), aging: fc.constantFrom(0, 700), shareHalfLife: fc.constantFrom(4_000, 600_000) },
   ...{ sharePenalty: fc.constantFrom(0, 300, 60_000), accounts: fc.constantFrom({}, QUOTAS, QUOTAS) },
+  kinds: fc.constantFrom({}, {}, KINDS),
 })
 
 export interface Program {
@@ -180,7 +187,17 @@ const request: Omit<StepOf<'acquire'>, 'holder'> = {
 export const PROGRAM_EXAMPLES: readonly Program[] = [
   // A holder that shares a lock with a revoked one lapses.
   {
-    pool: { queue: 'fifo', preempt: false, preemptNotice: 500, minHold: 0, aging: 0, shareHalfLife: 4_000, sharePenalty: 0, accounts: {} },
+    pool: {
+      queue: 'fifo',
+      preempt: false,
+      preemptNotice: 500,
+      minHold: 0,
+      aging: 0,
+      shareHalfLife: 4_000,
+      sharePenalty: 0,
+      accounts: {},
+      kinds: {},
+    },
     isCrowded: false,
     steps: [
       { ...request, holder: 'a' },

@@ -72,7 +72,7 @@ class Player {
   constructor({ pool, isCrowded }: Omit<Program, 'steps'>, report: ProgramReport) {
     this.#report = report
     this.#isCrowded = isCrowded
-    const { preempt, accounts, ...rest } = pool
+    const { preempt, accounts, kinds, ...rest } = pool
     const { world } = this
     world.policy('', { lockDelay: 0 })
     for (const [name, lockDelay] of Object.entries(LOCK_DELAYS)) world.policy(name, { lockDelay })
@@ -81,6 +81,8 @@ class Player {
     world.policy('e', { ttlMax: TTL_MAX })
     world.policy(POOL, { ...rest, preempt: preempt ? 'marked' : 'none' })
     for (const [name, own] of Object.entries(accounts)) world.policy(`${POOL}/accounts/${name}`, own)
+    for (const [name, own] of Object.entries(kinds))
+      for (const [kind, quotaUnits] of Object.entries(own)) world.policy(`${POOL}/kinds/${kind}/accounts/${name}`, { quotaUnits })
     const offers = MEMBERS.map((name, i) => ({
       key: `pool/${POOL}/${name}`,
       value: JSON.stringify({ labels: labelsOf(i), units: unitsOf(i) }),

@@ -2,11 +2,13 @@
 import type { PolicyRules } from '../../command.ts'
 import { ACCOUNT_SLICES } from '../../state/account-table.ts'
 import { accountOf, dropAccountIfIdle } from '../../state/pools.ts'
+import { hasWeekQuotas } from '../../state/quota-counts.ts'
 import type { PoolAccount, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
 import type { AccountQuota } from './quota.ts'
 import { halfLifeOf, penaltyOf, type Share } from './share.ts'
 import { MAX_USAGE, usageAt } from './usage.ts'
+import { usedIn, type Week, weekAt } from './week.ts'
 
 /** About the most accounts of one pool that are remembered; beyond that, idle ones with the least usage are forgotten. */
 const MAX_ACCOUNTS = 4_096
@@ -42,8 +44,25 @@ export function quotaOf(state: State, pool: PoolState, { name, held }: Pick<Pool
   return { held, quota: rule(state, at, 'quotaUnits'), borrow: rule(state, at, 'quotaBorrow') }
 }
 
+/** Unit-milliseconds that an account may use in a week; 0: any number. */
+export function weekQuota(state: State, pool: PoolState, account: string): number {
+  return hasWeekQuotas(state) ? rule(state, accountName(pool, account), 'quotaWeek') : 0
+}
+
+/** What an account has used in the last week, at the present log time. */
+export function weekOf(state: State, pool: PoolState, account: string): Week {
+  const known = pool.accounts.get(account)
+  return known === undefined ? [] : weekAt(known, state.elapsed)
+}
+
+/** Returns whether an account has used all that it may use in a week. */
+export function hasUsedWeek(state: State, pool: PoolState, account: string): boolean {
+  const quota = weekQuota(state, pool, account)
+  return quota > 0 && usedIn(weekOf(state, pool, account)) >= quota
+}
+
 /** The rules for one account of a pool. */
-export type AccountRules = Required<Pick<PolicyRules, 'shareWeight' | 'quotaUnits' | 'quotaBorrow'>>
+export type AccountRules = Required<Pick<PolicyRules, 'shareWeight' | 'quotaUnits' | 'quotaBorrow' | 'quotaWeek'>>
 
 /** Reads the rules of many accounts: those that all accounts share are looked up once. */
 export function accountRules(state: State, pool: PoolState): (account: string) => AccountRules {
@@ -51,6 +70,7 @@ export function accountRules(state: State, pool: PoolState): (account: string) =
     shareWeight: rule(state, name, 'shareWeight'),
     quotaUnits: rule(state, name, 'quotaUnits'),
     quotaBorrow: rule(state, name, 'quotaBorrow'),
+    quotaWeek: rule(state, name, 'quotaWeek'),
   })
   const shared = rulesAt(`${pool.name}/accounts`)
   return account => {
@@ -66,7 +86,17 @@ export function entryPenalty(state: State, pool: PoolState, units: number): numb
 
 export function bringUpToDate(state: State, pool: PoolState, account: PoolAccount): void {
   account.usage = usageOf(state, pool, account)
+  // Counted from the moment on at which there is a quota. Without one, nothing has to be remembered for a week.
+  account.week = weekQuota(state, pool, account.name) > 0 ? weekAt(account, state.elapsed) : []
   account.at = state.elapsed
+}
+
+/** A quota for the week begins, ends or changes: what was used until now counts under the former one. */
+export function countWeeks(state: State, pool: PoolState): void {
+  for (const account of pool.accounts.values()) {
+    bringUpToDate(state, pool, account)
+    dropAccountIfIdle(pool, account)
+  }
 }
 
 /**
@@ -102,18 +132,19 @@ function isIdle({ held, waiting, leases }: PoolAccount): boolean {
 export function forgetAccounts(state: State, pool: PoolState): void {
   const halfLife = shareHalfLife(state, pool)
   const slice = pool.accounts.slice(state.tick)
-  const idle: { readonly name: string; readonly usage: number }[] = []
+  const idle: { readonly name: string; readonly usage: number; readonly used: number }[] = []
   for (const account of slice) {
     if (!isIdle(account)) continue
     const usage = usageOf(state, pool, account, halfLife)
-    if (usage < NEGLIGIBLE) {
-      account.usage = 0
-      dropAccountIfIdle(pool, account)
-    } else idle.push({ name: account.name, usage })
+    account.week = weekAt(account, state.elapsed)
+    const used = usedIn(account.week)
+    if (usage < NEGLIGIBLE) account.usage = 0
+    if (usage < NEGLIGIBLE && used === 0) dropAccountIfIdle(pool, account)
+    else idle.push({ name: account.name, usage, used })
   }
   const tooMany = pool.accounts.size > MAX_ACCOUNTS ? slice.size - MAX_ACCOUNTS / ACCOUNT_SLICES : 0
   if (tooMany <= 0) return
-  // By name, where they are equal: the order of the table differs between replicas.
-  idle.sort((a, b) => a.usage - b.usage || (a.name < b.name ? -1 : 1))
+  // Those with a quota for the week last. By name, where they are equal: the order of the table differs between replicas.
+  idle.sort((a, b) => a.used - b.used || a.usage - b.usage || (a.name < b.name ? -1 : 1))
   for (const { name } of idle.slice(0, tooMany)) pool.accounts.delete(name)
 }

@@ -1,10 +1,15 @@
-/** Conditions on the labels of members. */
+/** Conditions on the labels of members, and the kind that labels name. */
 import type { PoolCondition } from '../../command.ts'
 
 /** Returns whether members with these labels pass all conditions. */
 export function matches(labels: ReadonlyMap<string, string>, conditions: readonly PoolCondition[]): boolean {
   for (const condition of conditions) if (!passes(labels.get(condition.label), condition)) return false
   return true
+}
+
+/** The label `kind`, or `model` where a member has none. */
+export function kindOf(labels: ReadonlyMap<string, string>): string | undefined {
+  return labels.get('kind') ?? labels.get('model')
 }
 
 const NONE: readonly string[] = []

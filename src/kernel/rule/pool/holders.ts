@@ -2,6 +2,7 @@
 import { accountOf, dropAccountIfIdle, dropPoolIfIdle, poolOf } from '../../state/pools.ts'
 import type { Grant, LeaseState, State } from '../../state.ts'
 import { bringUpToDate, chargeGrant, quotaOf, refundGrant } from './account.ts'
+import { countKind } from './kind.ts'
 import { markPool } from './member.ts'
 import { isPlanned } from './order.ts'
 import { standingWith } from './quota.ts'
@@ -30,17 +31,22 @@ export function addHolder(state: State, lease: LeaseState): void {
   if (claim.notice !== 0) pool.noticed.add(lease)
   const account = accountOf(pool, claim.account)
   account.leases++
-  for (const { units } of lease.grants) account.held += units
+  for (const grant of lease.grants) {
+    account.held += grant.units
+    countKind(grant, grant.resource.member, 1)
+  }
 }
 
 /** The lease gives back one grant; with the last one it leaves the pool. Call after the grant was removed from the lease. */
-export function returnMember(state: State, { lease, units }: Grant, isLast: boolean): void {
+export function returnMember(state: State, grant: Grant, isLast: boolean): void {
+  const { lease, resource, units } = grant
   const claim = lease.extras!.pool!
   const pool = state.pools.get(claim.pool)!
   const account = pool.accounts.get(claim.account)!
   if (!claim.passedOn) refundGrant(state, pool, claim, units)
   else bringUpToDate(state, pool, account)
   account.held -= units
+  countKind(grant, resource.member, -1)
   // Even if the member itself cannot be given out (it is gone, its offer is suspect), a waiter of the account may be within its quota now and fit elsewhere.
   if (isPlanned(state, pool)) markPool(state, pool)
   if (!isLast) return

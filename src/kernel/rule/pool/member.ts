@@ -13,6 +13,7 @@ import { type Attached, type LeaseState, LIVE, type PoolMember, type PoolState, 
 import { judgeQueue } from '../judge.ts'
 import { limitOfHolders } from '../permits.ts'
 import { capacityOf, rule } from '../policy.ts'
+import { countKind } from './kind.ts'
 
 const MAX_UNITS = 1_000_000
 
@@ -66,12 +67,19 @@ export function offerMember(state: State, entry: Attached): void {
   if (isReshaped) {
     // Listed anew, for its labels as well: waiters that matched none may match it now.
     setRoom(member, 0)
+    if (known !== undefined) countKinds(state, member, -1)
     Object.assign(member, offer)
+    countKinds(state, member, 1)
     pool.version++
   }
   measure(state, member)
   // A waiter that only the former member could have served is passed over from now on, and those behind it may be served.
   if (isReshaped) markPool(state, pool)
+}
+
+/** The kind of a member that may be held begins (1) or ceases (-1) to be known. */
+function countKinds(state: State, member: PoolMember, by: 1 | -1): void {
+  for (const grant of state.resources.get(member.resource)?.grants ?? []) countKind(grant, member, by)
 }
 
 function equal(one: ReadonlyMap<string, string>, other: ReadonlyMap<string, string>): boolean {
@@ -87,6 +95,7 @@ export function withdrawMember(state: State, key: string): PoolMember | undefine
   const member = names && pool?.members.get(names.name)
   if (pool === undefined || member === undefined) return undefined
   setRoom(member, 0)
+  countKinds(state, member, -1)
   pool.members.delete(member.name)
   pool.version++
   const resource = state.resources.get(member.resource)

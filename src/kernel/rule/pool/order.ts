@@ -1,20 +1,21 @@
 /** The order in which the waiters of a pool are served if each of them fits. */
 import { Heap } from '../../heap.ts'
 import { insertionIndex, standsBefore } from '../../state/order.ts'
-import { hasUnitQuotas } from '../../state/quota-counts.ts'
+import { hasAccountQuotas } from '../../state/quota-counts.ts'
 import type { LeaseState, PoolAccount, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
-import { preempts, quotaOf, shareHalfLife, shareOf } from './account.ts'
+import { hasUsedWeek, preempts, quotaOf, shareHalfLife, shareOf } from './account.ts'
 import { isPossible } from './choice.ts'
 import { matches } from './condition.ts'
+import { kindBeyond } from './kind.ts'
 import { type QuotaStanding, standingWith } from './quota.ts'
 import { isReserved } from './reservation.ts'
 import { compareShares, penaltyOf, type Share } from './share.ts'
 
-/** Returns whether the turns of the pool are planned (plan.ts): it has quotas of units, shares, backfill or preemption. */
+/** Returns whether the turns of the pool are planned (plan.ts): accounts have quotas, or it has shares, backfill or preemption. */
 export function isPlanned(state: State, pool: PoolState): boolean {
   const queue = rule(state, pool.name, 'queue')
-  return queue === 'backfill' || queue === 'fair' || preempts(state, pool) || hasUnitQuotas(state)
+  return queue === 'backfill' || queue === 'fair' || preempts(state, pool) || hasAccountQuotas(state)
 }
 
 /**
@@ -31,10 +32,17 @@ export function askedUnits(pool: PoolState, { count, units, total, match, shape 
   return count * largest
 }
 
-/** Where the account of a request would stand with its quota, if the request were granted. */
-export function standingOf(state: State, pool: PoolState, claim: PoolClaim, units: number): QuotaStanding {
-  const account = pool.accounts.get(claim.account)
-  return standingWith(quotaOf(state, pool, account ?? { name: claim.account, held: 0 }), units)
+/** Where the account of a request would stand with its quotas, if the request were granted, and one of the same account before it (`before`). */
+export function standingOf(state: State, pool: PoolState, claim: PoolClaim, before?: PoolClaim): QuotaStanding {
+  if (!hasAccountQuotas(state)) return 'within'
+  const { account: name } = claim
+  const account = pool.accounts.get(name)
+  const claims = before === undefined ? [claim] : [before, claim]
+  const units = claims.reduce((sum, each) => sum + askedUnits(pool, each), 0)
+  const standing = standingWith(quotaOf(state, pool, account ?? { name, held: 0 }), units)
+  const isOver =
+    standing === 'over' || hasUsedWeek(state, pool, name) || kindBeyond(state, pool, name, claims, account?.kinds) !== undefined
+  return isOver ? 'over' : standing
 }
 
 /** The waiters in the order in which they would be served if each of them fitted. */
@@ -69,7 +77,6 @@ class FairQueue {
   readonly preempts: boolean
   readonly #halfLife: number
   readonly #penalty: number
-  readonly #hasQuotas: boolean
   /** The number of reservations that wait. Mostly none, and then no account has to be asked. */
   readonly reserved: number
 
@@ -79,7 +86,6 @@ class FairQueue {
     this.preempts = preempts(state, pool)
     this.#halfLife = shareHalfLife(state, pool)
     this.#penalty = rule(state, pool.name, 'sharePenalty')
-    this.#hasQuotas = hasUnitQuotas(state)
     this.reserved = reservationsIn(pool.queue)
   }
 
@@ -99,15 +105,15 @@ class FairQueue {
   shareAfter(share: Share, waiter: LeaseState): Share {
     const claim = waiter.extras!.pool!
     const units = askedUnits(this.pool, claim)
-    if (!this.#mayBeServed(claim, units)) return { ...share }
+    if (!this.#mayBeServed(claim)) return { ...share }
     const { usage, held, weight } = share
     return { usage: usage + penaltyOf(units, this.#penalty, this.#halfLife), held: held + units, weight }
   }
 
-  #mayBeServed(claim: PoolClaim, units: number): boolean {
+  #mayBeServed(claim: PoolClaim): boolean {
     const { state, pool } = this
     if (isReserved(state, claim) || !isPossible(pool, claim)) return false
-    return !this.#hasQuotas || standingOf(state, pool, claim, units) === 'within'
+    return standingOf(state, pool, claim) === 'within'
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * The plan of a turn, for pools with quotas of units, fair shares, backfill or preemption: which waiter is granted next, which members it gets, and which
+ * The plan of a turn, for pools with quotas of accounts, fair shares, backfill or preemption: which waiter is granted next, which members it gets, and which
  * waiters are blocked.
  *
  * Waiters are tried in order. One that does not fit is blocked, and others go past it only as far as that cannot delay it:
@@ -14,14 +14,13 @@
  */
 import type { PolicyRules } from '../../command.ts'
 import { standsBefore } from '../../state/order.ts'
-import { hasUnitQuotas } from '../../state/quota-counts.ts'
 import { FROZEN, type LeaseState, type PoolClaim, type PoolShape, type PoolState, type State } from '../../state.ts'
 import type { WantedResource } from '../applicant.ts'
 import { rule } from '../policy.ts'
 import { BACKFILL_DEPTH, expectedEnd, expectedStart, mayOvertake } from './backfill.ts'
 import { type Candidate, choose } from './choice.ts'
 import { matches } from './condition.ts'
-import { askedUnits, inOrder, standingOf } from './order.ts'
+import { inOrder, standingOf } from './order.ts'
 import { outlookOf } from './outlook.ts'
 import { type WindowBudget, WindowsAhead } from './reservation.ts'
 
@@ -65,7 +64,7 @@ export function planTurn(
   for (const waiter of inOrder(state, pool)) {
     if (isPassed(waiter)) continue
     const claim = waiter.extras!.pool!
-    const standing = standingOf(state, pool, claim, askedUnits(pool, claim))
+    const standing = standingOf(state, pool, claim)
     if (standing === 'over') continue
     if (standing === 'borrowed') {
       borrowers.push(waiter)
@@ -170,13 +169,9 @@ class Walk {
    * it would be preempted at once, only to overtake again.
    */
   #usesUpQuota(claim: PoolClaim): boolean {
-    if (!hasUnitQuotas(this.#state)) return false
-    const units = askedUnits(this.#pool, claim)
     return this.blocked.some(({ extras }) => {
-      const before = extras!.pool!
-      return (
-        before.account === claim.account && standingOf(this.#state, this.#pool, before, units + askedUnits(this.#pool, before)) !== 'within'
-      )
+      const blocked = extras!.pool!
+      return blocked.account === claim.account && standingOf(this.#state, this.#pool, blocked, claim) !== 'within'
     })
   }
 

@@ -8,12 +8,9 @@ import { findLease } from '../../state/leases.ts'
 import type { PoolClaim, PoolState, State } from '../../state.ts'
 import { rule, TTL_LIMIT } from '../policy.ts'
 import { refuse } from '../refuse.ts'
-import { accountName } from './account.ts'
 import { couldServe, isPossible } from './choice.ts'
 import { decimal, matches } from './condition.ts'
-import { askedUnits } from './order.ts'
-import { mostUnits } from './quota.ts'
-import { windowsDuring } from './reservation.ts'
+import { usedUp } from './over-quota.ts'
 
 const MAX_TOTAL = 1_000_000_000
 const LABEL_BYTES = 128
@@ -118,32 +115,10 @@ export function impossible(state: State, pool: PoolState, claim: PoolClaim): Ref
   return refuse(state, 'pool-impossible', isApart ? { ...about, apart: true } : about)
 }
 
-/**
- * Refuses a request of more units than its account could ever hold, also with all that it may borrow. The units of a reservation count together with those that
- * the account has reserved for the same time.
- */
-export function beyondQuota(state: State, pool: PoolState, claim: PoolClaim, maxLife: number): Refused | undefined {
-  const account = accountName(pool, claim.account)
-  const most = mostUnits({ held: 0, quota: rule(state, account, 'quotaUnits'), borrow: rule(state, account, 'quotaBorrow') })
-  if (most === undefined) return undefined
-  const asked = askedUnits(pool, claim) + (claim.from === 0 ? 0 : reservedBeside(pool, claim, maxLife))
-  if (asked <= most) return undefined
-  return refuse(state, 'pool-quota', { pool: pool.name, account: claim.account, quota: most, units: asked, policy: account })
-}
-
-/** The most units that the account has reserved at any moment of a new window. */
-function reservedBeside(pool: PoolState, claim: PoolClaim, maxLife: number): number {
-  const sums = windowsDuring(pool, claim, maxLife).map(present =>
-    present.reduce((sum, { lease }) => {
-      const other = lease.extras!.pool!
-      return other.account === claim.account ? sum + askedUnits(pool, other) : sum
-    }, 0),
-  )
-  return Math.max(...sums)
-}
-
 /** Refuses a request that cannot be served now and does not wait. */
 export function notNow(state: State, pool: PoolState, claim: PoolClaim): Refused {
+  const used = usedUp(state, pool, claim)
+  if (used !== undefined) return used
   const free = pool.free.filter(({ labels }) => matches(labels, claim.match))
   return refuse(state, 'pool-held', {
     pool: pool.name,

@@ -89,7 +89,7 @@ function windowOf(lease: LeaseState): Window {
 }
 
 /** The windows of waiters, the earliest first. Reservations are the first waiters of a queue, in the order of their windows. */
-function waitingWindows({ queue }: PoolState): Window[] {
+export function waitingWindows({ queue }: PoolState): Window[] {
   const windows: Window[] = []
   for (let i = 0; i < queue.length && queue[i]!.extras!.pool!.from > 0; i++) windows.push(windowOf(queue[i]!))
   return windows

@@ -14,7 +14,7 @@ import { entriesFree } from '../attach.ts'
 import type { Effects } from '../effects.ts'
 import { rule } from '../policy.ts'
 import { isPossible } from './choice.ts'
-import { askedUnits, inOrder, isPlanned, standingOf } from './order.ts'
+import { inOrder, isPlanned, standingOf } from './order.ts'
 import { offerOnce, planTurn } from './plan.ts'
 import { reviewNotices } from './preempt.ts'
 import { isReserved, WindowBudget, WindowsAhead } from './reservation.ts'
@@ -48,9 +48,7 @@ export function beginTurn(state: State, pool: PoolState): Turn {
 export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank: number): boolean {
   if (isPlanned(state, pool)) {
     // In all other cases it joins the queue, and the plan of the turn decides.
-    return (
-      standingOf(state, pool, claim, askedUnits(pool, claim)) === 'within' && pool.queue.every(waiter => isPassedOver(state, pool, waiter))
-    )
+    return standingOf(state, pool, claim) === 'within' && pool.queue.every(waiter => isPassedOver(state, pool, waiter))
   }
   if (pool.queue.length === 0 || rule(state, pool.name, 'queue') === 'fit') return true
   for (const waiter of pool.queue) {

@@ -38,7 +38,7 @@ export function listWaiter(state: State, pool: PoolState, lease: LeaseState): vo
   const key = shapeKey(claim!)
   let shape = pool.shapes.get(key)
   if (shape === undefined) {
-    shape = { key, waiters: 0, possible: false, version: 0, largest: 1, measured: 0, failed: 0, failedBefore: 0 }
+    shape = { key, waiters: 0, possible: false, version: 0, largest: 1, measured: 0, failed: 0, failedBefore: 0, kinds: undefined }
     pool.shapes.set(key, shape)
   }
   shape.waiters++

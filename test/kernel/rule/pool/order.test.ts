@@ -1,38 +1,11 @@
 /** The order in which the waiters of a pool are served, with reservations, quotas and members that are gone. */
 import { describe, expect, test } from 'vitest'
-import type { PoolRequest } from '../../../../src/kernel/command.ts'
 import { positionInPool } from '../../../../src/kernel/rule/pool/waiters.ts'
-import { type Options, World } from '../../../support/kernel/world.ts'
-
-class Lab extends World {
-  constructor(members: readonly string[]) {
-    super()
-    for (const member of members) this.offer(member)
-  }
-
-  offer(member: string): number {
-    return this.acquire(`host-${member}`, [], { entries: [{ key: `pool/g/${member}`, value: '{"units":1}' }] }).lease
-  }
-
-  /** The account is the first letter of the holder. */
-  take(holder: string, request: Omit<PoolRequest, 'pool'> = {}, options: Options = {}): number {
-    const outcome = this.ask(holder, [], { pool: { pool: 'g', account: holder.charAt(0), ...request }, wait: true, ...options })
-    if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw new Error(JSON.stringify(outcome))
-    return outcome.lease
-  }
-
-  held(lease: number): number {
-    return this.lease(lease)?.grants.length ?? 0
-  }
-
-  tick(elapsed: number): void {
-    this.do({ kind: 'tick', n: this.state.tick + 1, elapsed })
-  }
-}
+import { PoolLab } from '../../../support/kernel/pool-lab.ts'
 
 describe('in a fair queue, a reservation whose window begins', () => {
   function windowOf() {
-    const lab = new Lab(['m0', 'm1'])
+    const lab = new PoolLab(['m0', 'm1'])
     lab.policy('g', { queue: 'fair' })
     const used = lab.take('a1')
     lab.tick(10_000)
@@ -51,7 +24,7 @@ describe('in a fair queue, a reservation whose window begins', () => {
 
 describe('in a fair queue, a waiter that the present members cannot serve', () => {
   function largeRequest() {
-    const lab = new Lab(['m0', 'm1'])
+    const lab = new PoolLab(['m0', 'm1'])
     lab.policy('g', { queue: 'fair', preempt: 'marked' })
     const [first, second] = [lab.take('c1'), lab.take('a1')]
     const host = lab.offer('m2')
@@ -72,7 +45,7 @@ describe('in a fair queue, a waiter that the present members cannot serve', () =
   })
 
   test('does not hold them up either while its window is ahead', () => {
-    const lab = new Lab(['m0', 'm1'])
+    const lab = new PoolLab(['m0', 'm1'])
     lab.policy('g', { queue: 'fair', preempt: 'marked' })
     lab.take('a1')
     const first = lab.take('c1', {}, { maxLife: 500 })
@@ -86,7 +59,7 @@ describe('in a fair queue, a waiter that the present members cannot serve', () =
 
 describe('the end of a lease on a member that is gone', () => {
   function frozenOnGone() {
-    const lab = new Lab(['m1'])
+    const lab = new PoolLab(['m1'])
     const host = lab.offer('m2')
     lab.policy('g', { queue: 'fit' })
     lab.policy('g/accounts/b', { quotaUnits: 1 })
@@ -109,7 +82,7 @@ describe('the end of a lease on a member that is gone', () => {
 
 describe('in a backfill queue, a waiter behind one of its own account that would be over its quota then', () => {
   function sameAccount() {
-    const lab = new Lab(['m0', 'm1'])
+    const lab = new PoolLab(['m0', 'm1'])
     lab.policy('g', { queue: 'backfill', preemptNotice: 1_000 })
     lab.policy('g/accounts/a', { quotaUnits: 2, quotaBorrow: 1 })
     lab.take('b1')
