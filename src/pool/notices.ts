@@ -51,7 +51,7 @@ export class PoolNotices {
   readonly #waiting = new Map<number, number>()
   readonly #reserved = new Set<number>()
   readonly #recalls = new Map<number, Event>()
-  /** Leases whose members nobody asked for in the last view. */
+  /** Leases that were not recalled in the last view. */
   #undisturbed: ReadonlySet<number> = new Set()
   /** The ids that were given for each lease that holds members. */
   readonly #given = new Map<number, Set<string>>()
