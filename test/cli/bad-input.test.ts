@@ -59,8 +59,8 @@ test('a mistyped command or option is answered with the line to type instead', a
     [
       ['run', ...Array.from({ length: 257 }, (_, i) => `a/${i}`), '--', 'true'],
       64,
-      '257 resources in one request, more than 256',
-      /--covers/,
+      /257 resources in one request, more than 256: .*--covers/,
+      'For what it takes, run: leasehold help run',
     ],
     [['show'], 64, 'show needs a name', 'Write: leasehold show <name>'],
     [['ls', 'a', 'b'], 64, /too many arguments/, 'Write: leasehold ls [prefix]'],

@@ -31,7 +31,7 @@ export function agents(program: Command): void {
           const parts = own.length === 0 ? [undefined] : own
           for (const [i, claim] of parts.entries())
             rows.push([
-              ...(i === 0 ? [view.holder, processOf(view), idle === undefined ? '' : inWords(idle)] : ['', '', '']),
+              ...(i === 0 ? [view.holder, processOf(view), idle === undefined ? '' : idle === 0 ? 'active' : inWords(idle)] : ['', '', '']),
               ...(claim === undefined ? ['', ''] : claim.held ? [claim.resources.join(', '), ''] : ['', claim.resources.join(', ')]),
               claim?.purpose ?? '',
             ])
