@@ -115,12 +115,12 @@ function changesIn(events: readonly Event[]): string[] {
     .map(({ type, key, lease, value }) => (type === 'put' ? `put ${key} ${lease} ${value}` : `deleted ${key}`))
 }
 
-/** Whether a command may delete an entry that hangs on no lease. */
+/** Returns whether a command may delete an entry that hangs on no lease. */
 function mayDelete(command: Command): boolean {
   return command.kind === 'transaction' || command.kind === 'delete' || bringsChanges(command)
 }
 
-/** Whether it is a grant or a release that changes entries as a transaction does. */
+/** Returns whether it asks for a grant or a release that changes entries as a transaction does. */
 export function bringsChanges(command: Command): boolean {
   return (command.kind === 'acquire' || command.kind === 'release') && (command.changes ?? []).length > 0
 }

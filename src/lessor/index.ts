@@ -16,6 +16,7 @@ export type {
   Extend,
   Fence,
   Generation,
+  GrantChange,
   KeyBounds,
   KeyLimits,
   KeyUse,
