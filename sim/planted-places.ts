@@ -174,8 +174,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a request to a pool that does not wait is refused what one that waits gets at once': { profile: 'cases', seed: 1 },
   'a renewal with a ttl goes beyond what the policy for an entry allows': { profile: 'cases', seed: 1 },
   'the notice of a lease that was passed on is not taken back when its waiter has gone': { profile: 'cases', seed: 1 },
-  'a waiter that has gone still counts against the limit of its key': { profile: 'cases', seed: 1 },
-  'the limit of a key on its waiters is not looked at': { profile: 'cases', seed: 1 },
   'a request below a covering claim does not see it': { profile: 'cases', seed: 1 },
   'a covering request does not see the claims below it': { profile: 'cases', seed: 1 },
   'a covering waiter is not served when the last claim below it goes': { profile: 'cases', seed: 1 },
