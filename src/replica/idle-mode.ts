@@ -130,6 +130,11 @@ export class IdleMode {
     })
   }
 
+  /** This process has renewed without a read, and another one reads: the next read is due after `readEvery`. */
+  renewed(): void {
+    if (this.isIdle && !this.#stopped) this.#armRead()
+  }
+
   /** If the log is read now and then: reads it to its end, and judges what that shows in the next turn, so in the same record as what this turn proposes. */
   async read(): Promise<void> {
     if (!this.isIdle || this.#stopped) return

@@ -85,6 +85,10 @@ export class Log {
   state = createState()
   /** The last record that was applied. */
   position: Position = START
+  /** The last record of this replica that it wrote behind others which it has not read (passing.ts). */
+  #passed: { readonly position: Position; readonly seq: number } | undefined
+  /** The last renewals of other replicas that read the log at each renewal: of any, and of those with a lower number. */
+  readonly readers = { any: 0, lower: 0 }
   #recent: RecentEvents
   /** Set by `connect`, as is `#effects`. */
   #followers!: Followers
@@ -125,6 +129,16 @@ export class Log {
     const { timekeeper } = followers
     this.#followers = followers
     this.#effects = { events: [], timer: timekeeper.timer.bind(timekeeper) }
+  }
+
+  /** The last record that is known to be in the log, read or not. */
+  get end(): Position {
+    return this.#passed?.position ?? this.position
+  }
+
+  /** This replica has written behind records that it has not read. */
+  get hasUnread(): boolean {
+    return this.#passed !== undefined
   }
 
   /** The place of this replica among the recent proposers, by their numbers: all replicas agree on the order. 0 goes first. */
@@ -176,7 +190,7 @@ export class Log {
     }
     if (this.#missedMove === undefined) {
       if (state.index <= this.state.index) return // records arrived while it was read: we are past it
-      const missing = missingRecord(state, this.state)
+      const missing = missingRecord(state, this.state) ?? this.#missingPassed(state)
       if (missing !== undefined) throw this.#diverged(`the snapshot at ${state.index} was made without record ${missing}`)
     }
     for (const tail of this.tails) tail.fail('records were deleted before they were read here')
@@ -185,11 +199,20 @@ export class Log {
     this.#missedMove = undefined
     this.state = state
     this.position = snapshot.position
+    if (this.#passed !== undefined && this.#passed.position.index <= state.index) this.#passed = undefined
     this.#recent = new RecentEvents(this.state.revision, { limit: this.#keptEvents })
     this.#window.restart(this.state.index)
     this.#window.keep(this.state, this.position.nonce)
     this.#followers.timekeeper.load(this.state, snapshot.age, this.#clock.wall() - this.state.wall)
     this.sinceSnapshot = { records: 0, bytes: 0 }
+  }
+
+  /** The index of the record that was written behind others, if a later snapshot does not contain it. */
+  #missingPassed({ index, proposers }: State): number | undefined {
+    if (this.#passed === undefined) return undefined
+    const { position, seq } = this.#passed
+    if (position.index > index || index - position.index > WINDOW) return undefined
+    return (proposers.get(this.proposer)?.seq ?? 0) < seq ? position.index : undefined
   }
 
   /** Loads the newest snapshot: the records after our position are no longer kept. */
@@ -218,9 +241,11 @@ export class Log {
       await this.#reload()
       return true
     }
-    const read = await this.store.read(this.position, wait === undefined ? {} : { wait })
+    const { index } = this.end
+    const read = await this.store.read(this.position, wait === undefined || index > this.state.index ? {} : { wait })
     if (read.kind !== 'records') return this.#onRejected(read)
     this.#applyAll(read.records)
+    if (read.records.length === 0 && this.state.index < index) throw this.#diverged(`it ends before ${index}, which was acknowledged`)
     return read.records.length > 0
   }
 
@@ -233,15 +258,21 @@ export class Log {
 
   /** Applies the answer to an append of this replica. Returns whether its record is in the log. */
   async applyAppended(bytes: Uint8Array, batch: Batch, appended: Appended): Promise<boolean> {
-    if (appended.kind !== 'appended' && appended.kind !== 'behind') {
+    if (!('position' in appended)) {
       await this.#onRejected(appended)
       return false
     }
     const { position } = appended
-    if (appended.kind === 'appended' && appended.missed.length > 0) this.#applyAll(appended.missed)
+    if (appended.kind === 'appended' && appended.missed.length > 0 && appended.missed[0]!.position.index <= this.state.index + 1)
+      this.#applyAll(appended.missed)
     if (appended.kind === 'appended' && this.state.index === position.index - 1) this.#apply({ position, bytes, age: 0 }, batch)
     else await this.#readUpTo(position)
     return true
+  }
+
+  /** A renewal of this replica is in the log, behind records that are not read. */
+  passed(position: Position, seq: number): void {
+    if (position.index > this.state.index) this.#passed = { position, seq }
   }
 
   async #onRejected(what: Rejected): Promise<true> {
@@ -281,6 +312,8 @@ export class Log {
     } catch (error) {
       throw unreadable(error, `record ${position.index}`)
     }
+    if (this.#passed !== undefined) this.#meetPassed(position)
+    if (batch.reads && batch.proposer !== this.proposer) this.#noteReader(batch, position.index)
     if (batch.proposer !== this.proposer && !this.#sameDecisionHash(batch, position.index)) {
       this.#missedMove = position.index
       return
@@ -318,6 +351,19 @@ export class Log {
     if (!answered && own === undefined) timekeeper.learnTogether()
   }
 
+  /** The log must have the record that was written behind others where it was. */
+  #meetPassed({ index, nonce }: Position): void {
+    const { position } = this.#passed!
+    if (index < position.index) return
+    if (index > position.index || nonce !== position.nonce) throw this.#diverged(`another record is at ${position.index}`)
+    this.#passed = undefined
+  }
+
+  #noteReader({ proposer }: Batch, index: number): void {
+    this.readers.any = index
+    if (proposer < this.proposer) this.readers.lower = index
+  }
+
   /** A replica that reads the log now and then sets timers for the leases of its own process. */
   #keepOwn({ proposals }: Batch, outcomes: readonly Outcome[]): void {
     const { timekeeper, wakes } = this.#followers
@@ -343,9 +389,9 @@ export class Log {
    * unknown which. The exception: leases were moved into the log while we had it open. They came as a snapshot, nothing was decided since, and the
    * record that ends the move is the first to differ. False: load that snapshot.
    */
-  #sameDecisionHash({ applied, decisionHash, proposals }: Batch, index: number): boolean {
+  #sameDecisionHash({ applied, decisionHash, unread, proposals }: Batch, index: number): boolean {
     const { awaiting } = this.state
-    if (!this.#window.differs(applied, decisionHash)) return true
+    if (unread || !this.#window.differs(applied, decisionHash)) return true
     if (awaiting && !proposals.some(({ command }) => command.kind === 'move' && command.into === 'end')) return true
     if (awaiting && this.#loadedMove !== index) return false
     const message = `record ${index} was proposed by a replica that decided otherwise up to record ${applied}: compare versions`

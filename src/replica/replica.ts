@@ -36,6 +36,7 @@ import { ListReader } from './lists.ts'
 import { Log, type Survivor } from './log.ts'
 import { LogTicker } from './log-ticker.ts'
 import { Outbox } from './outbox.ts'
+import { Passing } from './passing.ts'
 import { RecordTail } from './record-tail.ts'
 import { renewInMemory } from './renew-in-memory.ts'
 import { pauseUnless, within } from './retry.ts'
@@ -89,6 +90,7 @@ export class Replica implements Lessor {
   readonly #rewinds: RewindDetector
   readonly #confirmation: Confirmation
   readonly #idleMode: IdleMode
+  readonly #passing: Passing
   readonly #lists: ListReader
   readonly #pages: ListPages
   readonly #remaining: Remaining = lease => this.#timekeeper.remaining(lease)
@@ -111,6 +113,8 @@ export class Replica implements Lessor {
     this.#ticker = new LogTicker(clock, log, outbox)
     this.#rewinds = new RewindDetector(log, outbox)
     this.#idleMode = new IdleMode({ clock, log, timekeeper: this.#timekeeper, ticker: this.#ticker, lifetime, readEvery })
+    this.#passing = new Passing({ clock, log, idleMode: this.#idleMode, timekeeper: this.#timekeeper, readEvery })
+    if (!owned) outbox.passWith(this.#passing)
     this.#confirmation = new Confirmation({ clock, log, outbox, timekeeper: this.#timekeeper, lifetime, idleMode: this.#idleMode })
     this.#lists = new ListReader({ clock, log, remaining })
     this.#pages = new ListPages({ clock, log, remaining, lists: this.#lists })
@@ -173,8 +177,9 @@ export class Replica implements Lessor {
   get stats(): Outbox['stats'] &
     Log['stats'] &
     Snapshotter['stats'] &
-    IdleMode['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
-    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds, ...this.#idleMode.stats }
+    IdleMode['stats'] &
+    Passing['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
+    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds, ...this.#idleMode.stats, ...this.#passing.stats }
     return { ...this.#outbox.stats, ...this.#snapshotter.stats, ...this.#log.stats, ...own }
   }
 
@@ -217,6 +222,7 @@ export class Replica implements Lessor {
     this.#ticker.tickWhileNeeded()
     if (owned) return
     this.#timekeeper.judgeFound()
+    this.#passing.start()
     this.#idleMode.start()
   }
 
@@ -240,7 +246,7 @@ export class Replica implements Lessor {
       else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
       else {
         if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease, key)
-        if (command.kind === 'renew' && this.#idleMode.isIdle) void this.#readAndRenew(command, key, op, completion)
+        if (command.kind === 'renew' && this.#idleMode.isIdle && !this.#passing.mayPass({ command, key, op })) void this.#readAndRenew(command, key, op, completion)
         else if (command.kind === 'renew') this.#putRenewal(command, key, op, completion)
         else this.#outbox.put({ command, key, op, completion, untilSettled: false })
       }
@@ -416,7 +422,8 @@ export class Replica implements Lessor {
     if (lifetime.isClosing) return
     lifetime.close()
     this.#snapshotter.stop()
-    if (!lifetime.isOver) this.#timekeeper.markBeforeLeaving(this.profile)
+    // What was counted before records that were not read is of terms that are over: the process that reads has counted the others.
+    if (!lifetime.isOver && !this.#log.hasUnread) this.#timekeeper.markBeforeLeaving(this.profile)
     this.#timekeeper.stop()
     this.#ticker.stop()
     if (!lifetime.isOver) await Promise.race([this.#outbox.allSettled(), pauseUnless(this.#clock, this.#timeout, lifetime.signal)])

@@ -7,7 +7,7 @@
  */
 import { FromThePast, NewerFormatError } from './bytes.ts'
 
-export const FORMAT = 48
+export const FORMAT = 49
 
 /** Throws NewerFormatError. Called before the checksum is read: a newer format may have another one. */
 export function refuseNewer(format: number | undefined): void {
