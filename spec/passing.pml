@@ -18,12 +18,13 @@
    holds    -DTTL=2              0   two processes never both believe, on a finer clock
    breaks   -DPASSES_ALL              a renewal is appended behind a lapse, and its sender is told yes
    breaks   -DREAD_SINCE              the engine compares with what the sender has read by now, not with what it had read when it sent
+   breaks   -DUNKNOWN                 a renewal of a lease that the sender's read did not show passes
    breaks   -DUNNOTED                 a lapse is taken for a renewal
    breaks   -DUNCHECKED               a lapse counts although the epoch has changed
    breaks   -DSAME_EPOCH              a renewal that was not read begins no epoch
    breaks   -DFROM_REPLY              validity counted from the answer instead of from before the request
    breaks   -DEARLY                   a lapse proposed one tick too soon
-   reaches  -DREACH_PASSED            one believes after a renewal behind another process's renewal
+   reaches  -DREACH_PASSED            one believes after a renewal that was appended without a look
    reaches  -DREACH_TURNS             one believes after the other's lease has lapsed
    reaches  -DREACH_RACE              a lapse is refused because the epoch has changed
    reaches  -DREACH_TOLD              a renewal finds a lapse before it, and its sender is told so */
@@ -49,7 +50,8 @@ typedef Process {
   byte sent;                /* ticks since it was sent */
   byte answer;              /* what became of it; known to the process only when it arrives */
   bool news;                /* a record that is no renewal follows what it has read */
-  bool behind;              /* as news, of what it had read when it sent its request */
+  bool mine;                /* its read showed that the lease is its own */
+  bool behind;              /* as news, of what it had read when it sent its request; or that did not show the lease */
   /* as the process that counts */
   bool same;                /* the epoch is the one that its read showed */
   byte ran;                 /* ticks since that read */
@@ -93,6 +95,12 @@ bool passed;
 #endif
 #endif
 
+#ifdef UNKNOWN
+#define NEWS(p) P[p].news
+#else
+#define NEWS(p) (P[p].news || !P[p].mine)
+#endif
+
 byte q;                     /* scratch, always 0 between steps */
 
 inline tick(clock) { if :: clock < TTL -> clock++ :: else fi }
@@ -118,7 +126,7 @@ inline noted() {
 
 /* It has read the log to its end. */
 inline reads(p) {
-  P[p].news = false;
+  P[p].news = false; P[p].mine = (holder == p);
   if :: holder != NONE && !P[p].same -> P[p].same = true; P[p].ran = 0 :: else fi
 }
 
@@ -146,7 +154,7 @@ active proctype world() {
        if :: p = 0 :: p = 1 fi;
        if
        :: d_step { P[p].request == 0 && !P[p].lease -> P[p].request = ACQUIRE }
-       :: d_step { P[p].request == 0 && P[p].lease -> P[p].request = RENEW; P[p].behind = P[p].news }
+       :: d_step { P[p].request == 0 && P[p].lease -> P[p].request = RENEW; P[p].behind = NEWS(p) }
        :: d_step { P[p].request == ACQUIRE && P[p].answer == UNDER_WAY ->
             if
             :: holder == NONE -> holder = p; P[p].answer = YES; raise()
@@ -157,7 +165,7 @@ active proctype world() {
             if
             :: PASSES(p) ->
 #ifdef REACH_PASSED
-               if :: P[1 - p].lease -> passed = true :: else fi;
+               if :: p == 0 -> passed = true :: else fi;
 #endif
                P[p].answer = YES;
 #ifndef SAME_EPOCH

@@ -246,7 +246,8 @@ export class Replica implements Lessor {
       else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
       else {
         if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease, key)
-        if (command.kind === 'renew' && this.#idleMode.isIdle && !this.#passing.mayPass({ command, key, op })) void this.#readAndRenew(command, key, op, completion)
+        if (command.kind === 'renew' && this.#idleMode.isIdle && !this.#passing.mayPass({ command, key, op }))
+          void this.#readAndRenew(command, key, op, completion)
         else if (command.kind === 'renew') this.#putRenewal(command, key, op, completion)
         else this.#outbox.put({ command, key, op, completion, untilSettled: false })
       }
