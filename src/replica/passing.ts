@@ -49,10 +49,11 @@ export class Passing {
 
   /** Returns whether a renewal may be sent before the log is read. */
   mayPass(proposal: Proposal): boolean {
-    return this.#passes && plainRenewalAnswer(this.#options.log.state, proposal) !== undefined
+    return this.isPassing && plainRenewalAnswer(this.#options.log.state, proposal) !== undefined
   }
 
-  get #passes(): boolean {
+  /** This process only holds leases, and does not count those of others. */
+  get isPassing(): boolean {
     const { log, idleMode } = this.#options
     return idleMode.isIdle && !this.#isReader && log.store.passesRenewals === true
   }
@@ -60,13 +61,13 @@ export class Passing {
   /** What the record says of itself if it is a plain renewal, for processes that have not read it. */
   mark(proposals: readonly Proposal[]): Omit<RenewalMark, 'past'> | undefined {
     const { log } = this.#options
-    return proposals.every(proposal => isPlainRenewal(log.state, proposal)) ? { reads: !this.#passes } : undefined
+    return proposals.every(proposal => isPlainRenewal(log.state, proposal)) ? { reads: !this.isPassing } : undefined
   }
 
   /** The answers to a record that is about to be appended behind others, and the condition for it. They hold for the state as it was read. */
   prepare(mark: RenewalMark, { proposals }: Batch): { readonly mark: RenewalMark; readonly answers: readonly Outcome[] } | undefined {
     const { state } = this.#options.log
-    if (mark.reads || !this.#passes) return undefined
+    if (mark.reads || !this.isPassing) return undefined
     const answers: Outcome[] = []
     for (const proposal of proposals) {
       const answer = plainRenewalAnswer(state, proposal)

@@ -231,6 +231,11 @@ export class Replica implements Lessor {
     return this.#idleMode.isIdle
   }
 
+  /** For tests: renewals are appended behind records that are not read. */
+  get isPassing(): boolean {
+    return this.#passing.isPassing
+  }
+
   // Proposing
 
   submit(command: Command, { op, key = 0, signal }: ProposeOptions, completion: Completion): void {
