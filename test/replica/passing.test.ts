@@ -19,11 +19,11 @@ class Idlers implements AsyncDisposable {
   readonly all: IdleHolder[] = []
   readonly #cancels = new Set<() => void>()
 
-  static async open(rig: Rig, count: number): Promise<Idlers> {
+  static async open(rig: Rig, count: number, snapshotRecords = 10_000): Promise<Idlers> {
     const idlers = new Idlers()
     for (let i = 0; i < count; i++) {
       const line = new Line()
-      const replica = await rig.open({ readEvery: READ_EVERY, line, snapshotRecords: 50 })
+      const replica = await rig.open({ readEvery: READ_EVERY, line, snapshotRecords })
       const { lease } = granted(await propose(replica, acquire(`p${i}`, `r${i}`, { ttl: TTL })))
       await renew(replica, lease)
       const holder = { replica, lease, line }
@@ -61,7 +61,7 @@ class Idlers implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const cancel of this.#cancels) cancel()
-    for (const { replica } of this.all) await replica[Symbol.asyncDispose]()
+    for (const { replica, line } of this.all) if (!line.dead) await replica[Symbol.asyncDispose]()
   }
 }
 
@@ -78,7 +78,7 @@ describe('processes that only hold leases', () => {
 
   test('read the same state when they read at last', async () => {
     const rig = new Rig()
-    await using idlers = await Idlers.open(rig, 3)
+    await using idlers = await Idlers.open(rig, 3, 50)
     await rig.clock.advance(10 * READ_EVERY)
     expect(Math.min(...idlers.all.map(({ replica }) => replica.index))).toBeLessThan(rig.log.head.index - 100)
     for (const { replica, lease } of idlers.all)
@@ -102,7 +102,6 @@ describe('processes that only hold leases', () => {
     await using idlers = await Idlers.open(rig, 3)
     await rig.clock.advance(2 * READ_EVERY)
     const dead = idlers.readers[0]!
-    dead.line.dead = true
     rig.kill(dead.line)
     await rig.clock.advance(READ_EVERY + 3 * TTL)
     const ended = (await rig.commands('due')).map(({ timer }) => Math.floor(timer / SLOTS))
