@@ -18,6 +18,7 @@ import { ChangeListener, ChangeListeners } from './change-listeners.ts'
 import { EndReader, readToEnd } from './end-reader.ts'
 import type { Lifetime } from './lifetime.ts'
 import { loadState } from './load-state.ts'
+import { PassedRecords } from './passed-records.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
 import type { RecordTail } from './record-tail.ts'
 import { RecordWindow } from './record-window.ts'
@@ -85,10 +86,7 @@ export class Log {
   state = createState()
   /** The last record that was applied. */
   position: Position = START
-  /** The last record of this replica that it wrote behind others which it has not read (passing.ts). */
-  #passed: { readonly position: Position; readonly seq: number } | undefined
-  /** The last renewals of other replicas that read the log at each renewal: of any, and of those with a lower number. */
-  readonly readers = { any: 0, lower: 0 }
+  readonly passed = new PassedRecords()
   #recent: RecentEvents
   /** Set by `connect`, as is `#effects`. */
   #followers!: Followers
@@ -133,12 +131,7 @@ export class Log {
 
   /** The last record that is known to be in the log, read or not. */
   get end(): Position {
-    return this.#passed?.position ?? this.position
-  }
-
-  /** This replica has written behind records that it has not read. */
-  get hasUnread(): boolean {
-    return this.#passed !== undefined
+    return this.passed.last ?? this.position
   }
 
   /** The place of this replica among the recent proposers, by their numbers: all replicas agree on the order. 0 goes first. */
@@ -190,7 +183,7 @@ export class Log {
     }
     if (this.#missedMove === undefined) {
       if (state.index <= this.state.index) return // records arrived while it was read: we are past it
-      const missing = missingRecord(state, this.state) ?? this.#missingPassed(state)
+      const missing = missingRecord(state, this.state) ?? this.passed.missingFrom(state, this.proposer)
       if (missing !== undefined) throw this.#diverged(`the snapshot at ${state.index} was made without record ${missing}`)
     }
     for (const tail of this.tails) tail.fail('records were deleted before they were read here')
@@ -199,20 +192,12 @@ export class Log {
     this.#missedMove = undefined
     this.state = state
     this.position = snapshot.position
-    if (this.#passed !== undefined && this.#passed.position.index <= state.index) this.#passed = undefined
+    this.passed.reaches(state.index)
     this.#recent = new RecentEvents(this.state.revision, { limit: this.#keptEvents })
     this.#window.restart(this.state.index)
     this.#window.keep(this.state, this.position.nonce)
     this.#followers.timekeeper.load(this.state, snapshot.age, this.#clock.wall() - this.state.wall)
     this.sinceSnapshot = { records: 0, bytes: 0 }
-  }
-
-  /** The index of the record that was written behind others, if a later snapshot does not contain it. */
-  #missingPassed({ index, proposers }: State): number | undefined {
-    if (this.#passed === undefined) return undefined
-    const { position, seq } = this.#passed
-    if (position.index > index || index - position.index > WINDOW) return undefined
-    return (proposers.get(this.proposer)?.seq ?? 0) < seq ? position.index : undefined
   }
 
   /** Loads the newest snapshot: the records after our position are no longer kept. */
@@ -270,11 +255,6 @@ export class Log {
     return true
   }
 
-  /** A renewal of this replica is in the log, behind records that are not read. */
-  passed(position: Position, seq: number): void {
-    if (position.index > this.state.index) this.#passed = { position, seq }
-  }
-
   async #onRejected(what: Rejected): Promise<true> {
     if (what.kind === 'trimmed') {
       await this.#reload()
@@ -312,8 +292,8 @@ export class Log {
     } catch (error) {
       throw unreadable(error, `record ${position.index}`)
     }
-    if (this.#passed !== undefined) this.#meetPassed(position)
-    if (batch.reads && batch.proposer !== this.proposer) this.#noteReader(batch, position.index)
+    if (!this.passed.meets(position)) throw this.#diverged(`another record is at ${position.index}`)
+    if (batch.reads) this.passed.noteReader(batch, position.index, this.proposer)
     if (batch.proposer !== this.proposer && !this.#sameDecisionHash(batch, position.index)) {
       this.#missedMove = position.index
       return
@@ -349,19 +329,6 @@ export class Log {
     if (isOwn && this.#readEvery !== undefined && applied.kind === 'applied') this.#keepOwn(batch, applied.outcomes)
     const answered = isOwn && this.#followers.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()
-  }
-
-  /** The log must have the record that was written behind others where it was. */
-  #meetPassed({ index, nonce }: Position): void {
-    const { position } = this.#passed!
-    if (index < position.index) return
-    if (index > position.index || nonce !== position.nonce) throw this.#diverged(`another record is at ${position.index}`)
-    this.#passed = undefined
-  }
-
-  #noteReader({ proposer }: Batch, index: number): void {
-    this.readers.any = index
-    if (proposer < this.proposer) this.readers.lower = index
   }
 
   /** A replica that reads the log now and then sets timers for the leases of its own process. */

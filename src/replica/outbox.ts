@@ -15,7 +15,6 @@ import type { Appended, Position, RenewalMark } from '../store.ts'
 import { Backlog } from './backlog.ts'
 import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
-import type { Passing } from './passing.ts'
 import { isTransient, pauseUnless, within } from './retry.ts'
 
 /**
@@ -64,6 +63,14 @@ const LASTING: ReadonlySet<ErrorReason | undefined> = new Set<ErrorReason>([
 ])
 const ANSWER_AFTER = 1_000
 
+/** The part of passing.ts that is used here. It uses the timekeeper, which writes here, and so cannot be imported. */
+interface PassingRules {
+  mark(proposals: readonly Proposal[]): RenewalMark | undefined
+  prepare(mark: RenewalMark, batch: Batch): { readonly mark: RenewalMark; readonly answers: readonly Outcome[] } | undefined
+  passed(index: number, batch: Batch): void
+  read(index: number): void
+}
+
 export interface OutboxOptions {
   readonly clock: Clock
   /** A proposal that the store has not answered for this many ms fails with `UNKNOWN`. */
@@ -78,7 +85,7 @@ export class Outbox {
   readonly #log: Log
   readonly #lifetime: Lifetime
   /** Of a log that is shared. */
-  #passing: Passing | undefined
+  #passing: PassingRules | undefined
   /** Why nothing more is sent. */
   #closed: LeaseError | undefined
   #seq = 0
@@ -105,7 +112,7 @@ export class Outbox {
     this.#lifetime = lifetime
   }
 
-  passWith(passing: Passing): void {
+  passWith(passing: PassingRules): void {
     this.#passing = passing
   }
 
@@ -244,7 +251,7 @@ export class Outbox {
   /** Settles a record behind others that were not read. False: so many came before it that it has no effect. */
   #passed(flight: InFlight, position: Position, answers: readonly Outcome[]): boolean {
     const { batch, seq } = flight
-    this.#log.passed(position, seq)
+    this.#log.passed.keep(position, seq, this.#log.state.index)
     if (position.index - batch.applied > WINDOW) return false
     this.#passing!.passed(position.index, batch)
     if (flight.settled) return true

@@ -11,6 +11,7 @@ import type { Batch } from '../kernel/codec/batch.ts'
 import type { Proposal } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { isPlainRenewal, plainRenewalAnswer } from '../kernel/rule/plain-renewal.ts'
+import { findLease } from '../kernel/state/leases.ts'
 import type { RenewalMark } from '../store.ts'
 import type { IdleMode } from './idle-mode.ts'
 import type { Log } from './log.ts'
@@ -21,9 +22,9 @@ const SILENCE = 0.5
 
 export interface PassingOptions {
   readonly clock: Clock
-  readonly log: Pick<Log, 'state' | 'store' | 'readers' | 'owned'>
+  readonly log: Pick<Log, 'state' | 'store' | 'passed'>
   readonly idleMode: Pick<IdleMode, 'isIdle' | 'renewed'>
-  readonly timekeeper: Pick<Timekeeper, 'passed' | 'judgeRead'>
+  readonly timekeeper: Pick<Timekeeper, 'now' | 'judgeRead'>
   readonly readEvery: number | undefined
 }
 
@@ -33,8 +34,6 @@ export class Passing {
   /** A reader must have shown itself after this record: the last one that was known here about `SILENCE` ago. */
   #since = 0
   #next = { index: 0, at: 0 }
-  /** For metrics and tests. */
-  readonly stats = { passed: 0 }
 
   constructor(options: PassingOptions) {
     this.#options = options
@@ -47,27 +46,32 @@ export class Passing {
     this.#next = { index: log.state.index, at: clock.now() }
   }
 
+  /** This process has renewed behind records that it has not read. The process that reads has counted the terms of others since: what was counted here is of terms that are over. */
+  get isBehind(): boolean {
+    return this.#options.log.passed.last !== undefined
+  }
+
   /** Returns whether a renewal may be sent before the log is read. */
   mayPass(proposal: Proposal): boolean {
-    return this.isPassing && plainRenewalAnswer(this.#options.log.state, proposal) !== undefined
+    return this.#passes && plainRenewalAnswer(this.#options.log.state, proposal) !== undefined
   }
 
   /** This process only holds leases, and does not count those of others. */
-  get isPassing(): boolean {
+  get #passes(): boolean {
     const { log, idleMode } = this.#options
     return idleMode.isIdle && !this.#isReader && log.store.passesRenewals === true
   }
 
-  /** What the record says of itself if it is a plain renewal, for processes that have not read it. */
-  mark(proposals: readonly Proposal[]): Omit<RenewalMark, 'past'> | undefined {
+  /** Marks a record that is a plain renewal, for processes that have not read it. */
+  mark(proposals: readonly Proposal[]): RenewalMark | undefined {
     const { log } = this.#options
-    return proposals.every(proposal => isPlainRenewal(log.state, proposal)) ? { reads: !this.isPassing } : undefined
+    return proposals.every(proposal => isPlainRenewal(log.state, proposal)) ? { reads: !this.#passes } : undefined
   }
 
   /** The answers to a record that is about to be appended behind others, and the condition for it. They hold for the state as it was read. */
   prepare(mark: RenewalMark, { proposals }: Batch): { readonly mark: RenewalMark; readonly answers: readonly Outcome[] } | undefined {
     const { state } = this.#options.log
-    if (mark.reads || !this.isPassing) return undefined
+    if (mark.reads || !this.#passes) return undefined
     const answers: Outcome[] = []
     for (const proposal of proposals) {
       const answer = plainRenewalAnswer(state, proposal)
@@ -79,9 +83,13 @@ export class Passing {
 
   /** The renewal stands at `index`, behind records that are not read. Its leases are counted from now on, which is later than from its record. */
   passed(index: number, { proposals }: Batch): void {
-    const { idleMode, timekeeper } = this.#options
-    this.stats.passed++
-    for (const { command } of proposals) if (command.kind === 'renew') timekeeper.passed(command.leases)
+    const { idleMode, log, timekeeper } = this.#options
+    const now = Math.ceil(timekeeper.now())
+    for (const { command } of proposals)
+      for (const id of command.kind === 'renew' ? command.leases : []) {
+        const lease = findLease(log.state, id)
+        if (lease !== undefined) lease.zero = Math.max(lease.zero, now)
+      }
     idleMode.renewed()
     this.#turn(index)
   }
@@ -92,7 +100,7 @@ export class Passing {
     if (!idleMode.isIdle) this.#isReader = false
     else {
       // A reader gives way to a lower number only: else all would.
-      const others = this.#isReader ? log.readers.lower : log.readers.any
+      const others = this.#isReader ? log.passed.readers.lower : log.passed.readers.any
       const wasReader = this.#isReader
       this.#isReader = others <= this.#since
       if (this.#isReader && !wasReader) clock.soon(() => timekeeper.judgeRead())

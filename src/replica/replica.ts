@@ -39,7 +39,7 @@ import { Outbox } from './outbox.ts'
 import { Passing } from './passing.ts'
 import { RecordTail } from './record-tail.ts'
 import { renewInMemory } from './renew-in-memory.ts'
-import { pauseUnless, within } from './retry.ts'
+import { pauseUnless } from './retry.ts'
 import { isDivided, revokeInPages } from './revoke-pages.ts'
 import { RewindDetector } from './rewind-detector.ts'
 import { beginRun, reportRaised } from './run.ts'
@@ -74,9 +74,6 @@ export interface ReplicaOptions {
    */
   readonly readEvery?: number
 }
-
-/** A renewal waits this long, in ms, for the read before it. */
-const READ_FIRST = 250
 
 export class Replica implements Lessor {
   readonly #clock: Clock
@@ -177,9 +174,8 @@ export class Replica implements Lessor {
   get stats(): Outbox['stats'] &
     Log['stats'] &
     Snapshotter['stats'] &
-    IdleMode['stats'] &
-    Passing['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
-    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds, ...this.#idleMode.stats, ...this.#passing.stats }
+    IdleMode['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
+    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds, ...this.#idleMode.stats }
     return { ...this.#outbox.stats, ...this.#snapshotter.stats, ...this.#log.stats, ...own }
   }
 
@@ -229,11 +225,6 @@ export class Replica implements Lessor {
   /** Returns whether the log is read now and then, because nothing here needs its news. */
   get isIdle(): boolean {
     return this.#idleMode.isIdle
-  }
-
-  /** For tests: renewals are appended behind records that are not read. */
-  get isPassing(): boolean {
-    return this.#passing.isPassing
   }
 
   // Proposing
@@ -308,9 +299,7 @@ export class Replica implements Lessor {
    * comes first there, so that no end of its own lease comes before it.
    */
   async #readAndRenew(renewal: Renew, key: number, op: Operation | undefined, completion: Completion): Promise<void> {
-    // A read that fails or is slow delays no renewal: the renewal itself reports what is wrong.
-    const late = () => new LeaseError('UNAVAILABLE', 'the store is slow')
-    await within(this.#clock, READ_FIRST, this.#idleMode.read(), late).catch(() => {})
+    await this.#idleMode.readBriefly()
     try {
       this.#putRenewal(renewal, key, op, completion)
     } catch (error) {
@@ -428,8 +417,7 @@ export class Replica implements Lessor {
     if (lifetime.isClosing) return
     lifetime.close()
     this.#snapshotter.stop()
-    // What was counted before records that were not read is of terms that are over: the process that reads has counted the others.
-    if (!lifetime.isOver && !this.#log.hasUnread) this.#timekeeper.markBeforeLeaving(this.profile)
+    if (!lifetime.isOver && !this.#passing.isBehind) this.#timekeeper.markBeforeLeaving(this.profile)
     this.#timekeeper.stop()
     this.#ticker.stop()
     if (!lifetime.isOver) await Promise.race([this.#outbox.allSettled(), pauseUnless(this.#clock, this.#timeout, lifetime.signal)])

@@ -254,15 +254,6 @@ export class Timekeeper {
     return true
   }
 
-  /** These leases of this process were renewed by a record that is not applied yet. */
-  passed(leases: readonly number[]): void {
-    const now = Math.ceil(this.now())
-    for (const id of leases) {
-      const lease = findLease(this.#state, id)
-      if (lease !== undefined && lease.counted !== 0) lease.zero = Math.max(lease.zero, now)
-    }
-  }
-
   /** About how many ms the lease has left unless renewed. For display only. */
   remaining(lease: LeaseState): number {
     if (lease.counted === 0) return lease.term

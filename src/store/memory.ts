@@ -197,7 +197,7 @@ export class MemoryLog {
   }
 }
 
-interface AppendOptions {
+export interface AppendOptions {
   readonly nonce?: bigint | undefined
   readonly renewal?: RenewalMark | undefined
 }

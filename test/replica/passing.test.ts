@@ -51,12 +51,12 @@ class Idlers implements AsyncDisposable {
     return stats().map(({ reads, passed }, i) => ({ reads: reads - before[i]!.reads, passed: passed - before[i]!.passed }))
   }
 
-  get readers(): readonly IdleHolder[] {
-    return this.all.filter(({ replica }) => !replica.isPassing)
-  }
-
-  get passers(): readonly IdleHolder[] {
-    return this.all.filter(({ replica }) => replica.isPassing)
+  /** The process that reads, and those that pass, after a time in which one of them has become the reader. */
+  async parts(rig: Rig): Promise<{ readonly reader: IdleHolder; readonly passers: readonly IdleHolder[] }> {
+    await rig.clock.advance(2 * READ_EVERY)
+    const spent = await this.during(rig, TTL)
+    const [reader] = this.all.filter((_, i) => spent[i]!.reads > 0)
+    return { reader: reader!, passers: this.all.filter((_, i) => spent[i]!.reads === 0) }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -81,8 +81,7 @@ describe('processes that only hold leases', () => {
     await using idlers = await Idlers.open(rig, 3, 50)
     await rig.clock.advance(10 * READ_EVERY)
     expect(Math.min(...idlers.all.map(({ replica }) => replica.index))).toBeLessThan(rig.log.head.index - 100)
-    for (const { replica, lease } of idlers.all)
-      expect((await replica.read({ kind: 'lease', lease })).value?.status).toBe('live')
+    for (const { replica, lease } of idlers.all) expect((await replica.read({ kind: 'lease', lease })).value?.status).toBe('live')
     await rig.clock.settle()
     expect(new Set(idlers.all.map(({ replica }) => replica.hash())).size).toBe(1)
   })
@@ -90,18 +89,17 @@ describe('processes that only hold leases', () => {
   test('are told by their renewal that a lease was revoked, also if no wake arrives', async () => {
     const rig = new Rig()
     await using idlers = await Idlers.open(rig, 3)
-    await rig.clock.advance(2 * READ_EVERY)
-    const { replica, lease } = idlers.passers[0]!
+    const { reader, passers } = await idlers.parts(rig)
+    const { replica, lease } = passers[0]!
     rig.log.wake = () => {}
-    await propose(idlers.readers[0]!.replica, { kind: 'revoke', target: { lease } })
+    await propose(reader.replica, { kind: 'revoke', target: { lease } })
     expect(await renew(replica, lease)).toEqual([-1])
   })
 
   test('end the lease of the process that read, when it has died', async () => {
     const rig = new Rig({ ages: false })
     await using idlers = await Idlers.open(rig, 3)
-    await rig.clock.advance(2 * READ_EVERY)
-    const dead = idlers.readers[0]!
+    const { reader: dead } = await idlers.parts(rig)
     rig.kill(dead.line)
     await rig.clock.advance(READ_EVERY + 3 * TTL)
     const ended = (await rig.commands('due')).map(({ timer }) => Math.floor(timer / SLOTS))
@@ -111,8 +109,8 @@ describe('processes that only hold leases', () => {
   test('notice with the next renewal that their last one is lost', async () => {
     const rig = new Rig()
     await using idlers = await Idlers.open(rig, 3)
-    await rig.clock.advance(2 * READ_EVERY)
-    const { replica, lease } = idlers.passers[0]!
+    const { passers } = await idlers.parts(rig)
+    const { replica, lease } = passers[0]!
     await renew(replica, lease)
     rig.log.loseTail(1)
     await expect(renew(replica, lease)).rejects.toMatchObject({ code: 'DIVERGED' })
@@ -121,8 +119,8 @@ describe('processes that only hold leases', () => {
   test('notice with the next read that their last renewal is lost', async () => {
     const rig = new Rig()
     await using idlers = await Idlers.open(rig, 3)
-    await rig.clock.advance(2 * READ_EVERY)
-    const { replica, lease } = idlers.passers[0]!
+    const { passers } = await idlers.parts(rig)
+    const { replica, lease } = passers[0]!
     await renew(replica, lease)
     rig.log.loseTail(1)
     await expect(replica.read({ kind: 'lease', lease })).rejects.toMatchObject({ code: 'DIVERGED' })
@@ -131,8 +129,8 @@ describe('processes that only hold leases', () => {
   test('acquire and release behind what they have not read', async () => {
     const rig = new Rig()
     await using idlers = await Idlers.open(rig, 3)
-    await rig.clock.advance(2 * READ_EVERY)
-    const { replica, lease } = idlers.passers[0]!
+    const { passers } = await idlers.parts(rig)
+    const { replica, lease } = passers[0]!
     granted(await propose(replica, acquire('p0', 'another', { ttl: TTL })))
     expect(replica.index).toBe(rig.log.head.index)
     await rig.clock.advance(TTL)
@@ -142,8 +140,8 @@ describe('processes that only hold leases', () => {
   test('renew once more if so many records came in between that the renewal has no effect', async () => {
     const rig = new Rig()
     await using idlers = await Idlers.open(rig, 2)
-    await rig.clock.advance(2 * READ_EVERY)
-    const { replica, lease } = idlers.passers[0]!
+    const { passers } = await idlers.parts(rig)
+    const { replica, lease } = passers[0]!
     const voided = replica.stats.voided
     let { head } = rig.log
     const epoch = [0, 1, 2].find(n => rig.log.read(head, n).kind !== 'disowned')!
@@ -160,8 +158,8 @@ describe('processes that only hold leases', () => {
   test('read the log when a record that is no renewal precedes their own', async () => {
     const rig = new Rig()
     await using idlers = await Idlers.open(rig, 3)
-    await rig.clock.advance(2 * READ_EVERY)
-    const { replica, lease } = idlers.passers[0]!
+    const { passers } = await idlers.parts(rig)
+    const { replica, lease } = passers[0]!
     await using busy = await rig.open()
     granted(await propose(busy, acquire('bob', 'b')))
     await renew(replica, lease)

@@ -219,7 +219,16 @@ export class PostgresStore implements Store {
     const bytes = new Uint8Array(record) // kept for waiting readers; a `slice` of a Buffer would share the caller's memory
     const nonce = this.#nonce ?? this.#clock.bits()
     this.#nonce = undefined
-    const values = [this.#name, after.index, signed(after.nonce), signed(nonce), bytes, markOf(renewal), renewal?.past?.read ?? -1, renewal?.past?.since ?? 0]
+    const values = [
+      this.#name,
+      after.index,
+      signed(after.nonce),
+      signed(nonce),
+      bytes,
+      markOf(renewal),
+      renewal?.past?.read ?? -1,
+      renewal?.past?.since ?? 0,
+    ]
     this.#appending = true
     try {
       if (this.#settingsOf !== this.#reads.connections) await this.#readSettings()

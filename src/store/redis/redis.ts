@@ -272,7 +272,7 @@ export class RedisStore implements Store {
   }
 }
 
-/** What a record is, and what it may pass: see the script. */
+/** The arguments of the script that say if the record is a renewal, and behind which records it may pass. */
 function markArguments(renewal: RenewalMark | undefined): [string, string, string] {
   if (renewal === undefined) return ['0', '-1', '0']
   const { reads, past = { read: -1, since: 0 } } = renewal
