@@ -1,4 +1,4 @@
-/** What a replica knows of the log beyond the last record that it has applied: its own last renewal that it wrote behind others (passing.ts), and which replicas read. */
+/** The log beyond the last record that a replica has applied: its own last renewal, which it wrote behind others (passing.ts). Also: which replicas read. */
 import { type Batch, WINDOW } from '../kernel/codec/batch.ts'
 import type { State } from '../kernel/state.ts'
 import type { Position } from '../store.ts'

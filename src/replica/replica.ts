@@ -294,10 +294,7 @@ export class Replica implements Lessor {
     return revokeInPages({ clock: this.#clock, log: this.#log, outbox: this.#outbox }, { command, key, ...(op && { op }) }, signal)
   }
 
-  /**
-   * While the log is read now and then: reads it to its end, and renews in the same record in which ends and marks are proposed that follow from the read. The renewal
-   * comes first there, so that no end of its own lease comes before it.
-   */
+  /** Reads the log, and renews in the record of the ends and marks that follow from the read: in front of them, so that none ends a lease that is being renewed. */
   async #readAndRenew(renewal: Renew, key: number, op: Operation | undefined, completion: Completion): Promise<void> {
     await this.#idleMode.readBriefly()
     try {
