@@ -13,7 +13,7 @@ import type { Replica } from '../src/replica/replica.ts'
 import type { Crew } from './directed-crew.ts'
 import { Held } from './holder.ts'
 import { FACE_NAME } from './mixed-wishes.ts'
-import { type Host, HostLessor } from './participants.ts'
+import { Host, HostLessor } from './participants.ts'
 import { POOL } from './pools.ts'
 import type { ReplicatedLog } from './replicated-log.ts'
 
@@ -46,6 +46,7 @@ const SCENES: readonly Scene[] = [
   valueWithLock,
   quotaOfKind,
   weekUsedUp,
+  passedRenewals,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {
@@ -480,4 +481,37 @@ async function valueWithLock(crew: Crew): Promise<void> {
 function ignored(error: unknown): undefined {
   if (!(error instanceof LeaseError)) throw error
   return undefined
+}
+
+/**
+ * Two processes only hold a lease each, and renew often: one of them reads, and the renewals of the other are appended behind what it has not read. The replicas of the
+ * world follow the log, and end a lease whose renewals have no effect. In the end one of the leases is revoked; its process must be told by its next renewal.
+ */
+async function passedRenewals(crew: Crew): Promise<void> {
+  const { world, referee } = crew.site
+  const site = { ...crew.site, readEvery: 2_000 }
+  const hosts = [0, 1].map(i => new Host(site, world.machine(`idle${i}`, 1), false))
+  for (const host of hosts) await host.start()
+  const holders = await Promise.all(
+    hosts.map(async (by, i) => ({ by, held: (await hold(crew, { holder: `idle${i}`, wants: [{ resource: `x/idle${i}` }] }, { by }))! })),
+  )
+  const renew = async ({ by, held }: (typeof holders)[number]): Promise<void> => {
+    const sent = held.mark(world.now)
+    const outcome = await by.propose({ kind: 'renew', leases: [held.lease] })
+    const [ttl = 0] = outcome.kind === 'renewed' ? outcome.ttls : []
+    if (ttl <= 0) return held.stop()
+    referee.terms.acknowledged(held.lease, sent.world, ttl)
+    held.believe(sent, ttl)
+  }
+  for (let i = 0; i < 24; i++) {
+    await crew.pause(300)
+    for (const holder of holders) await renew(holder)
+  }
+  if (!hosts.some(({ replica }) => (replica?.stats.passed ?? 0) > 5)) world.violate('L1', 'no process renews behind what it has not read')
+  for (const { held } of holders) {
+    await crew.propose({ kind: 'revoke', target: { lease: held.lease } })
+    await Promise.all(holders.map(renew))
+    if (held.holds() && !referee.state.leases.has(held.lease)) world.violate('S6', `${held.who} is not told that its lease was revoked`)
+  }
+  for (const host of hosts) await host.close()
 }

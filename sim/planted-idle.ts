@@ -12,4 +12,20 @@ export const IDLE_BUGS: readonly Planted[] = [
     expected: ['S4', 'S1'],
     profiles,
   },
+  {
+    name: 'a renewal passes a record that is not a renewal',
+    file: 'src/store/memory.js',
+    find: 'before.other <= past.read',
+    put: 'true',
+    expected: ['S1', 'S4', 'S6'],
+    profiles: ['cases', 'idle'],
+  },
+  {
+    name: 'a renewal behind records that its sender has not read begins no epoch',
+    file: 'src/kernel/codec/batch.js',
+    find: 'if (index - batch.applied > WINDOW || batch.applied >= index) {',
+    put: 'if (batch.unread || index - batch.applied > WINDOW || batch.applied >= index) {',
+    expected: ['S1', 'S4', 'L1'],
+    profiles: ['cases'],
+  },
 ]

@@ -48,8 +48,8 @@ export class ReplicatedLog extends WatchedLog {
     return true
   }
 
-  override append(bytes: Uint8Array, after: Position, epoch: number, nonce?: bigint): Appended {
-    const appended = super.append(bytes, after, epoch, nonce)
+  override append(...args: Parameters<WatchedLog['append']>): Appended {
+    const appended = super.append(...args)
     if ('position' in appended) this.#visibleSince.set(appended.position.nonce, this.#world.now)
     return appended
   }

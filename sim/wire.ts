@@ -2,7 +2,7 @@
 import { LeaseError } from '../src/errors.ts'
 import { ConfirmedReads } from '../src/store/confirmed-reads.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../src/store.ts'
+import type { Appended, Opened, Position, Profile, Read, RenewalMark, Snapshot, Store } from '../src/store.ts'
 import type { Machine, World } from './world.ts'
 
 export interface Weather {
@@ -66,9 +66,10 @@ export class WatchedLog extends MemoryLog {
   /** Waiting readers. They get no notice of a loss: an engine that took over does not know them. */
   readonly parked = new Set<() => void>()
 
-  override append(bytes: Uint8Array, after: Position, epoch: number, nonce?: bigint): Appended {
-    const appended = super.append(bytes, after, epoch, nonce)
-    if (appended.kind === 'appended' || appended.kind === 'behind') this.onAppend(appended.position, bytes, this.sentAt)
+  override append(...args: Parameters<MemoryLog['append']>): Appended {
+    const [bytes] = args
+    const appended = super.append(...args)
+    if ('position' in appended) this.onAppend(appended.position, bytes, this.sentAt)
     for (const wake of [...this.parked]) wake()
     return appended
   }
@@ -246,12 +247,16 @@ export class WiredStore implements Store {
     if (position.index > 0) this.#log.shown(position, this.#machine.name, reader)
   }
 
-  async append(record: Uint8Array, after: Position): Promise<Appended> {
+  get passesRenewals(): boolean {
+    return !this.#inner.own
+  }
+
+  async append(record: Uint8Array, after: Position, renewal?: RenewalMark): Promise<Appended> {
     const { world } = this.#wire
     const machine = this.#machine
     const began = world.now
     try {
-      const appended = await this.#append(record, after)
+      const appended = await this.#append(record, after, renewal)
       if (world.now - began > SMOOTH) machine.rough = world.now
       return appended
     } catch (error) {
@@ -260,7 +265,7 @@ export class WiredStore implements Store {
     }
   }
 
-  async #append(record: Uint8Array, after: Position): Promise<Appended> {
+  async #append(record: Uint8Array, after: Position, renewal: RenewalMark | undefined): Promise<Appended> {
     const { world } = this.#wire
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store is closed')
     this.#machine.troubled = true
@@ -269,7 +274,7 @@ export class WiredStore implements Store {
     const nonce = this.#log.hasStandby ? this.#machine.clock().bits() : undefined
     const put = () => {
       this.#log.sentAt = sentAt
-      return this.#log.append(record, after, this.#epoch, nonce)
+      return this.#log.append(record, after, this.#epoch, { nonce, renewal })
     }
     if (nonce !== undefined) this.#own.add(nonce)
     if (world.dice.chance(this.#wire.weather.doubled)) {

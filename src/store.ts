@@ -68,6 +68,8 @@ export type Appended =
   | { readonly kind: 'appended'; readonly position: Position; readonly missed: readonly LogRecord[] }
   /** The record is in the log at `position`, but one answer cannot carry all that was missed: read on from `after`. */
   | { readonly kind: 'behind'; readonly position: Position }
+  /** The record is in the log at `position`, and all records after `past.read` are renewals. */
+  | { readonly kind: 'passed'; readonly position: Position }
   | Rejected
 
 export type Read =
@@ -88,6 +90,20 @@ export type Rejected =
   | { readonly kind: 'diverged'; readonly reason: string }
   /** Another process owns the log now, or this store never owned it. `by` names the owner. */
   | { readonly kind: 'disowned'; readonly by: string }
+
+/**
+ * Of a record that only renews leases, in a way that other processes need not know. The store keeps, with the end of the log, the index of the last record that is none of
+ * them, and of the last one whose writer `reads`.
+ */
+export interface RenewalMark {
+  /** The writer reads the log at each of its renewals: others need not. */
+  readonly reads: boolean
+  /**
+   * Do not return the records before it, which the writer has not read: answer `passed` if all records after `read` are renewals, and the writer of one after `since` reads.
+   * Checked in the step that appends. Otherwise, and if nothing follows `read`, answer as usual.
+   */
+  readonly past?: { readonly read: number; readonly since: number }
+}
 
 /** A store guarantees this, as data. Users require it with `acquire(…, { require: ['durable'] })`. */
 export interface Profile {
@@ -153,6 +169,9 @@ export interface Store extends AsyncDisposable {
   /** A process that only holds leases need not follow a log with a waker. Without one it follows the log at all times. Optional. */
   readonly waker?: Waker | undefined
 
+  /** `append` answers `passed` where its contract says so. A store that never does need not look at `renewal`. @default false */
+  readonly passesRenewals?: boolean
+
   /** Called once, before all other calls. Connects, finds the newest complete snapshot and the end of the log, and takes ownership if asked to. */
   open(): Promise<Opened>
 
@@ -160,7 +179,7 @@ export interface Store extends AsyncDisposable {
    * Appends `record` and returns everything appended between `after` and it. One atomic step with the check that the log contains `after`;
    * durable as the profile says before it returns. Safe to retry: replicas apply a record once, however often it appears.
    */
-  append(record: Uint8Array, after: Position): Promise<Appended>
+  append(record: Uint8Array, after: Position, renewal?: RenewalMark): Promise<Appended>
 
   /** Returns what follows `after`, up to a bound in bytes, so that one answer never has to hold a whole log. With `wait`, resolves only once there is a record to return, or rejects with the signal's reason. */
   read(after: Position, options?: { readonly wait?: AbortSignal }): Promise<Read>

@@ -6,15 +6,19 @@
  * proposed. docs/proofs.md says what an idle replica counts.
  */
 import type { Clock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
 import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
 import type { LogTicker } from './log-ticker.ts'
+import { within } from './retry.ts'
 import type { Timekeeper } from './timekeeper.ts'
 
 /** Follow the log for this long after the last need for it, so that one need after another costs no change. */
 const LINGER = 1_000
 /** Reads that nothing causes come up to a tenth earlier, so that processes do not read together for ever. */
 const EARLIER = 0.1
+/** A renewal waits this long, in ms, for the read before it. */
+const READ_FIRST = 250
 
 export interface IdleModeOptions {
   readonly clock: Clock
@@ -38,8 +42,8 @@ export class IdleMode {
   #follow: AbortController | undefined
   #following: Promise<unknown> = Promise.resolve()
   #stopped = false
-  /** For metrics and tests: how often the log began to be followed, and the reads before renewals and after `readEvery`. */
-  readonly stats = { follows: 0, idleReads: 0 }
+  /** For metrics and tests: how often the log began to be followed, the reads before renewals and after `readEvery`, and the renewals without a read. */
+  readonly stats = { follows: 0, idleReads: 0, passed: 0 }
 
   constructor(options: IdleModeOptions) {
     this.#options = options
@@ -128,6 +132,18 @@ export class IdleMode {
       this.#cancelRead = undefined
       this.read().catch(() => {}) // the next read is due after the same time
     })
+  }
+
+  /** This process has renewed without a read, and another one reads: the next read is due after `readEvery`. */
+  renewed(): void {
+    this.stats.passed++
+    if (this.isIdle && !this.#stopped) this.#armRead()
+  }
+
+  /** As `read`, for a renewal: a read that fails or is slow does not delay it. The renewal itself reports what is wrong. */
+  async readBriefly(): Promise<void> {
+    const late = () => new LeaseError('UNAVAILABLE', 'the store is slow')
+    await within(this.#options.clock, READ_FIRST, this.read(), late).catch(() => {})
   }
 
   /** If the log is read now and then: reads it to its end, and judges what that shows in the next turn, so in the same record as what this turn proposes. */

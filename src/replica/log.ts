@@ -18,6 +18,7 @@ import { ChangeListener, ChangeListeners } from './change-listeners.ts'
 import { EndReader, readToEnd } from './end-reader.ts'
 import type { Lifetime } from './lifetime.ts'
 import { loadState } from './load-state.ts'
+import { PassedRecords } from './passed-records.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
 import type { RecordTail } from './record-tail.ts'
 import { RecordWindow } from './record-window.ts'
@@ -85,6 +86,7 @@ export class Log {
   state = createState()
   /** The last record that was applied. */
   position: Position = START
+  readonly passed = new PassedRecords()
   #recent: RecentEvents
   /** Set by `connect`, as is `#effects`. */
   #followers!: Followers
@@ -125,6 +127,11 @@ export class Log {
     const { timekeeper } = followers
     this.#followers = followers
     this.#effects = { events: [], timer: timekeeper.timer.bind(timekeeper) }
+  }
+
+  /** The last record that is known to be in the log, read or not. */
+  get end(): Position {
+    return this.passed.last ?? this.position
   }
 
   /** The place of this replica among the recent proposers, by their numbers: all replicas agree on the order. 0 goes first. */
@@ -176,7 +183,7 @@ export class Log {
     }
     if (this.#missedMove === undefined) {
       if (state.index <= this.state.index) return // records arrived while it was read: we are past it
-      const missing = missingRecord(state, this.state)
+      const missing = missingRecord(state, this.state) ?? this.passed.missingFrom(state, this.proposer)
       if (missing !== undefined) throw this.#diverged(`the snapshot at ${state.index} was made without record ${missing}`)
     }
     for (const tail of this.tails) tail.fail('records were deleted before they were read here')
@@ -185,6 +192,7 @@ export class Log {
     this.#missedMove = undefined
     this.state = state
     this.position = snapshot.position
+    this.passed.reaches(state.index)
     this.#recent = new RecentEvents(this.state.revision, { limit: this.#keptEvents })
     this.#window.restart(this.state.index)
     this.#window.keep(this.state, this.position.nonce)
@@ -218,9 +226,11 @@ export class Log {
       await this.#reload()
       return true
     }
-    const read = await this.store.read(this.position, wait === undefined ? {} : { wait })
+    const { index } = this.end
+    const read = await this.store.read(this.position, wait === undefined || index > this.state.index ? {} : { wait })
     if (read.kind !== 'records') return this.#onRejected(read)
     this.#applyAll(read.records)
+    if (read.records.length === 0 && this.state.index < index) throw this.#diverged(`it ends before ${index}, which was acknowledged`)
     return read.records.length > 0
   }
 
@@ -233,12 +243,13 @@ export class Log {
 
   /** Applies the answer to an append of this replica. Returns whether its record is in the log. */
   async applyAppended(bytes: Uint8Array, batch: Batch, appended: Appended): Promise<boolean> {
-    if (appended.kind !== 'appended' && appended.kind !== 'behind') {
+    if (!('position' in appended)) {
       await this.#onRejected(appended)
       return false
     }
     const { position } = appended
-    if (appended.kind === 'appended' && appended.missed.length > 0) this.#applyAll(appended.missed)
+    if (appended.kind === 'appended' && appended.missed.length > 0 && appended.missed[0]!.position.index <= this.state.index + 1)
+      this.#applyAll(appended.missed)
     if (appended.kind === 'appended' && this.state.index === position.index - 1) this.#apply({ position, bytes, age: 0 }, batch)
     else await this.#readUpTo(position)
     return true
@@ -281,6 +292,8 @@ export class Log {
     } catch (error) {
       throw unreadable(error, `record ${position.index}`)
     }
+    if (!this.passed.meets(position)) throw this.#diverged(`another record is at ${position.index}`)
+    if (batch.reads) this.passed.noteReader(batch, position.index, this.proposer)
     if (batch.proposer !== this.proposer && !this.#sameDecisionHash(batch, position.index)) {
       this.#missedMove = position.index
       return
@@ -343,9 +356,9 @@ export class Log {
    * unknown which. The exception: leases were moved into the log while we had it open. They came as a snapshot, nothing was decided since, and the
    * record that ends the move is the first to differ. False: load that snapshot.
    */
-  #sameDecisionHash({ applied, decisionHash, proposals }: Batch, index: number): boolean {
+  #sameDecisionHash({ applied, decisionHash, unread, proposals }: Batch, index: number): boolean {
     const { awaiting } = this.state
-    if (!this.#window.differs(applied, decisionHash)) return true
+    if (unread || !this.#window.differs(applied, decisionHash)) return true
     if (awaiting && !proposals.some(({ command }) => command.kind === 'move' && command.into === 'end')) return true
     if (awaiting && this.#loadedMove !== index) return false
     const message = `record ${index} was proposed by a replica that decided otherwise up to record ${applied}: compare versions`

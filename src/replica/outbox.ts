@@ -6,12 +6,12 @@
 import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { afterReading, type Clock } from '../clock.ts'
 import { type ErrorReason, LeaseError } from '../errors.ts'
-import { type Applied, type Batch, BatchWriter } from '../kernel/codec/batch.ts'
+import { type Applied, type Batch, BatchWriter, WINDOW } from '../kernel/codec/batch.ts'
 import type { Command, Operation, Proposal } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { DurationHistogram } from '../lessor/duration-histogram.ts'
 import type { Completion } from '../lessor.ts'
-import type { Appended } from '../store.ts'
+import type { Appended, Position, RenewalMark } from '../store.ts'
 import { Backlog } from './backlog.ts'
 import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
@@ -42,6 +42,8 @@ export interface InFlight {
   readonly seq: number
   readonly bytes: Uint8Array
   readonly batch: Batch<OutboxItem>
+  /** It only renews leases, in a way that other processes need not know. */
+  readonly renewal: RenewalMark | undefined
   /** This replica had loaded a snapshot instead of records this many times when the record was made. */
   readonly reloads: number
   /** When its callers are told that the store does not answer. */
@@ -61,6 +63,14 @@ const LASTING: ReadonlySet<ErrorReason | undefined> = new Set<ErrorReason>([
 ])
 const ANSWER_AFTER = 1_000
 
+/** The part of passing.ts that is used here. It uses the timekeeper, which writes here, and so cannot be imported. */
+interface PassingRules {
+  mark(proposals: readonly Proposal[]): RenewalMark | undefined
+  prepare(mark: RenewalMark, batch: Batch): { readonly mark: RenewalMark; readonly answers: readonly Outcome[] } | undefined
+  passed(index: number, batch: Batch): void
+  read(index: number): void
+}
+
 export interface OutboxOptions {
   readonly clock: Clock
   /** A proposal that the store has not answered for this many ms fails with `UNKNOWN`. */
@@ -74,6 +84,8 @@ export class Outbox {
   readonly #timeout: number
   readonly #log: Log
   readonly #lifetime: Lifetime
+  /** Of a log that is shared. */
+  #passing: PassingRules | undefined
   /** Why nothing more is sent. */
   #closed: LeaseError | undefined
   #seq = 0
@@ -98,6 +110,10 @@ export class Outbox {
     this.#timeout = timeout
     this.#log = log
     this.#lifetime = lifetime
+  }
+
+  passWith(passing: PassingRules): void {
+    this.#passing = passing
   }
 
   beginWith(rules: number): void {
@@ -148,16 +164,21 @@ export class Outbox {
     const seq = ++this.#seq
     const { proposer, state, stats } = this.#log
     const wall = Math.max(0, Math.floor(this.#clock.wall()))
+    const renewal = this.#passing?.mark(this.#next.proposals)
+    const { index } = this.#log.end
+    const isUnread = index > state.index
     const { bytes, batch } = this.#next.take({
       ...{ proposer, seq, wall },
-      applied: state.index,
-      decisionHash: [state.decisionHashA, state.decisionHashB],
+      applied: isUnread ? index : state.index,
+      decisionHash: isUnread ? [0, 0] : [state.decisionHashA, state.decisionHashB],
+      ...(isUnread && { unread: true }),
+      ...(renewal?.reads && { reads: true }),
       ...(this.#firstRules !== undefined && { rules: this.#firstRules }),
     })
     this.stats.appends++
     this.stats.commands += batch.proposals.length
     this.#flight = {
-      ...{ seq, bytes, batch, reloads: stats.reloads },
+      ...{ seq, bytes, batch, renewal, reloads: stats.reloads },
       overdueAt: this.#clock.now() + this.#timeout,
       ...{ underWay: false, lost: false, settled: false },
     }
@@ -180,7 +201,7 @@ export class Outbox {
     if (this.#cancelTimeout === undefined) this.#armTimeout(this.#timeout)
     for (let failures = 0; ; failures++) {
       try {
-        const inLog = await this.#log.applyAppended(flight.bytes, flight.batch, await this.#append(flight))
+        const inLog = await this.#appendAndApply(flight)
         if (inLog && !flight.settled) this.#failSkipped(flight)
         if (inLog || flight.settled) return
       } catch (error) {
@@ -216,14 +237,37 @@ export class Outbox {
     })
   }
 
-  async #append(flight: InFlight): Promise<Appended> {
+  /** Returns whether the record is in the log. */
+  async #appendAndApply(flight: InFlight): Promise<boolean> {
+    const { renewal, batch } = flight
+    const prepared = renewal && this.#passing!.prepare(renewal, batch)
+    const appended = await this.#append(flight, prepared?.mark ?? renewal)
+    if (appended.kind === 'passed' && prepared !== undefined && this.#passed(flight, appended.position, prepared.answers)) return true
+    const inLog = await this.#log.applyAppended(flight.bytes, batch, appended)
+    if (inLog && renewal !== undefined) this.#passing!.read(this.#log.state.index)
+    return inLog
+  }
+
+  /** Settles a record behind others that were not read. False: so many came before it that it has no effect. */
+  #passed(flight: InFlight, position: Position, answers: readonly Outcome[]): boolean {
+    const { batch, seq } = flight
+    this.#log.passed.keep(position, seq, this.#log.state.index)
+    if (position.index - batch.applied > WINDOW) return false
+    this.#passing!.passed(position.index, batch)
+    if (flight.settled) return true
+    flight.settled = true
+    for (const [i, { completion }] of batch.proposals.entries()) completion.settle(answers[i]!)
+    return true
+  }
+
+  async #append(flight: InFlight, renewal: RenewalMark | undefined): Promise<Appended> {
     flight.underWay = true
     const began = this.#clock.now()
     try {
-      const appended = await this.#log.store.append(flight.bytes, this.#log.position)
+      const appended = await this.#log.store.append(flight.bytes, this.#log.end, renewal)
       this.storeError = undefined
       this.latency.add(this.#clock.now() - began)
-      flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
+      flight.underWay = 'position' in appended
       return appended
     } catch (error) {
       flight.underWay = false

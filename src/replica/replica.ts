@@ -36,9 +36,10 @@ import { ListReader } from './lists.ts'
 import { Log, type Survivor } from './log.ts'
 import { LogTicker } from './log-ticker.ts'
 import { Outbox } from './outbox.ts'
+import { Passing } from './passing.ts'
 import { RecordTail } from './record-tail.ts'
 import { renewInMemory } from './renew-in-memory.ts'
-import { pauseUnless, within } from './retry.ts'
+import { pauseUnless } from './retry.ts'
 import { isDivided, revokeInPages } from './revoke-pages.ts'
 import { RewindDetector } from './rewind-detector.ts'
 import { beginRun, reportRaised } from './run.ts'
@@ -74,9 +75,6 @@ export interface ReplicaOptions {
   readonly readEvery?: number
 }
 
-/** A renewal waits this long, in ms, for the read before it. */
-const READ_FIRST = 250
-
 export class Replica implements Lessor {
   readonly #clock: Clock
   readonly #timeout: number
@@ -89,6 +87,7 @@ export class Replica implements Lessor {
   readonly #rewinds: RewindDetector
   readonly #confirmation: Confirmation
   readonly #idleMode: IdleMode
+  readonly #passing: Passing
   readonly #lists: ListReader
   readonly #pages: ListPages
   readonly #remaining: Remaining = lease => this.#timekeeper.remaining(lease)
@@ -111,6 +110,8 @@ export class Replica implements Lessor {
     this.#ticker = new LogTicker(clock, log, outbox)
     this.#rewinds = new RewindDetector(log, outbox)
     this.#idleMode = new IdleMode({ clock, log, timekeeper: this.#timekeeper, ticker: this.#ticker, lifetime, readEvery })
+    this.#passing = new Passing({ clock, log, idleMode: this.#idleMode, timekeeper: this.#timekeeper, readEvery })
+    if (!owned) outbox.passWith(this.#passing)
     this.#confirmation = new Confirmation({ clock, log, outbox, timekeeper: this.#timekeeper, lifetime, idleMode: this.#idleMode })
     this.#lists = new ListReader({ clock, log, remaining })
     this.#pages = new ListPages({ clock, log, remaining, lists: this.#lists })
@@ -217,6 +218,7 @@ export class Replica implements Lessor {
     this.#ticker.tickWhileNeeded()
     if (owned) return
     this.#timekeeper.judgeFound()
+    this.#passing.start()
     this.#idleMode.start()
   }
 
@@ -240,7 +242,8 @@ export class Replica implements Lessor {
       else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
       else {
         if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease, key)
-        if (command.kind === 'renew' && this.#idleMode.isIdle) void this.#readAndRenew(command, key, op, completion)
+        if (command.kind === 'renew' && this.#idleMode.isIdle && !this.#passing.mayPass({ command, key, op }))
+          void this.#readAndRenew(command, key, op, completion)
         else if (command.kind === 'renew') this.#putRenewal(command, key, op, completion)
         else this.#outbox.put({ command, key, op, completion, untilSettled: false })
       }
@@ -291,14 +294,9 @@ export class Replica implements Lessor {
     return revokeInPages({ clock: this.#clock, log: this.#log, outbox: this.#outbox }, { command, key, ...(op && { op }) }, signal)
   }
 
-  /**
-   * While the log is read now and then: reads it to its end, and renews in the same record in which ends and marks are proposed that follow from the read. The renewal
-   * comes first there, so that no end of its own lease comes before it.
-   */
+  /** Reads the log, and renews in the record of the ends and marks that follow from the read: in front of them, so that none ends a lease that is being renewed. */
   async #readAndRenew(renewal: Renew, key: number, op: Operation | undefined, completion: Completion): Promise<void> {
-    // A read that fails or is slow delays no renewal: the renewal itself reports what is wrong.
-    const late = () => new LeaseError('UNAVAILABLE', 'the store is slow')
-    await within(this.#clock, READ_FIRST, this.#idleMode.read(), late).catch(() => {})
+    await this.#idleMode.readBriefly()
     try {
       this.#putRenewal(renewal, key, op, completion)
     } catch (error) {
@@ -416,7 +414,7 @@ export class Replica implements Lessor {
     if (lifetime.isClosing) return
     lifetime.close()
     this.#snapshotter.stop()
-    if (!lifetime.isOver) this.#timekeeper.markBeforeLeaving(this.profile)
+    if (!lifetime.isOver && !this.#passing.isBehind) this.#timekeeper.markBeforeLeaving(this.profile)
     this.#timekeeper.stop()
     this.#ticker.stop()
     if (!lifetime.isOver) await Promise.race([this.#outbox.allSettled(), pauseUnless(this.#clock, this.#timeout, lifetime.signal)])

@@ -5,7 +5,7 @@
  */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Snapshot, Store, Waker } from '../store.ts'
+import type { RenewalMark, Snapshot, Store, Waker } from '../store.ts'
 import { type Appended, type LogRecord, type Opened, type Position, type Profile, type Read, type Rejected, START } from '../store.ts'
 import { storeClosed, storeNotOpened } from './closed.ts'
 import { Wakeups } from './wakeups.ts'
@@ -18,6 +18,13 @@ interface MemoryRecord {
   readonly position: Position
   readonly bytes: Uint8Array
   readonly stamp: number
+  readonly last: LastMarks
+}
+
+/** The index of the last record that is no renewal, and of the last renewal whose writer reads. */
+interface LastMarks {
+  readonly other: number
+  readonly reads: number
 }
 
 interface MemorySnapshot {
@@ -31,6 +38,7 @@ export class MemoryLog {
   readonly #clock: Clock
   /** The last record that was trimmed. Its nonce is kept, so that readers at this position can continue. */
   #floor = START
+  #floorMarks: LastMarks = { other: 0, reads: 0 }
   #records: MemoryRecord[] = []
   #snapshot: MemorySnapshot | undefined
   #epoch = 0
@@ -89,14 +97,19 @@ export class MemoryLog {
     for (const name of names) for (const woken of [...(this.#woken.get(name)?.values() ?? [])]) this.#clock.soon(woken)
   }
 
-  append(bytes: Uint8Array, after: Position, epoch: number, nonce?: bigint): Appended {
+  append(bytes: Uint8Array, after: Position, epoch: number, { nonce, renewal }: AppendOptions = {}): Appended {
     const rejected = this.#locate(after, epoch)
     if (rejected) return rejected
+    const before = this.#records.at(-1)?.last ?? this.#floorMarks
     const missed = this.#following(after)
     const position = { index: this.head.index + 1, nonce: nonce ?? this.#clock.bits() }
+    const last = marksAfter(before, position.index, renewal)
+    const past = renewal?.past
+    const passes = past !== undefined && past.read < position.index - 1 && before.other <= past.read && before.reads > past.since
     const complete = (missed.at(-1)?.position ?? after).index === position.index - 1
-    this.#records.push({ position, bytes: bytes.slice(), stamp: this.#clock.now() })
+    this.#records.push({ position, bytes: bytes.slice(), stamp: this.#clock.now(), last })
     this.#wakeups.wake()
+    if (passes) return { kind: 'passed', position }
     return complete && size(missed) <= MAX_BYTES ? { kind: 'appended', position, missed } : { kind: 'behind', position }
   }
 
@@ -109,6 +122,7 @@ export class MemoryLog {
     const last = this.#snapshot?.position
     this.#snapshot = { position, chunks, stamp: this.#clock.now() }
     if (!last) return
+    if (last.index > this.#floor.index) this.#floorMarks = this.#at(last.index).last
     this.#records = this.#records.slice(last.index - this.#floor.index)
     this.#floor = last
   }
@@ -141,8 +155,10 @@ export class MemoryLog {
   /** For tests: copies the log. The returned function restores the copy, like a restore of a directory. */
   copy(): () => void {
     const { floor, records, snapshot } = { floor: this.#floor, records: this.#records.slice(), snapshot: this.#snapshot }
+    const floorMarks = this.#floorMarks
     return () => {
       this.#floor = floor
+      this.#floorMarks = floorMarks
       this.#records = records.slice()
       this.#snapshot = snapshot
       this.#newEpoch()
@@ -181,6 +197,16 @@ export class MemoryLog {
   }
 }
 
+export interface AppendOptions {
+  readonly nonce?: bigint | undefined
+  readonly renewal?: RenewalMark | undefined
+}
+
+function marksAfter({ other, reads }: LastMarks, index: number, renewal: RenewalMark | undefined): LastMarks {
+  if (renewal === undefined) return { other: index, reads }
+  return { other, reads: renewal.reads ? index : reads }
+}
+
 export interface MemoryStoreOptions {
   /** The log to use. Default: a new one. */
   readonly log?: MemoryLog
@@ -213,6 +239,8 @@ export class MemoryStore implements Store {
     }
   }
 
+  readonly passesRenewals = true
+
   readonly waker: Waker = {
     listens: true,
     listen: (name, woken) => this.#log.listen(this, name, woken),
@@ -226,8 +254,8 @@ export class MemoryStore implements Store {
     return snapshot ? { snapshot, head } : { head }
   }
 
-  async append(record: Uint8Array, after: Position): Promise<Appended> {
-    return this.#log.append(record, after, this.#inForce())
+  async append(record: Uint8Array, after: Position, renewal?: RenewalMark): Promise<Appended> {
+    return this.#log.append(record, after, this.#inForce(), { renewal })
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {

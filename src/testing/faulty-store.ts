@@ -1,7 +1,7 @@
 /** A store behind a bad connection, for tests and the simulator: appends fail, answers get lost, and everything takes time. */
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker } from '../store.ts'
+import type { Appended, Opened, Position, Profile, Read, RenewalMark, Snapshot, Store, Waker } from '../store.ts'
 
 /** A fault of one append. */
 export type AppendFault =
@@ -44,6 +44,10 @@ export class FaultyStore implements Store {
     return this.#store.waker
   }
 
+  get passesRenewals(): boolean {
+    return this.#store.passesRenewals === true
+  }
+
   get profile(): Profile {
     return this.#store.profile
   }
@@ -52,14 +56,14 @@ export class FaultyStore implements Store {
     return this.#store.open()
   }
 
-  async append(record: Uint8Array, after: Position): Promise<Appended> {
+  async append(record: Uint8Array, after: Position, renewal?: RenewalMark): Promise<Appended> {
     const fault = this.#fault(record)
     const bytes = record.slice() // the caller may change its buffer while the request travels
     await this.#travel('append')
     if (fault === 'refused') throw new LeaseError('UNAVAILABLE', 'the append was refused, as the script said')
     if (fault !== 'dropped') {
-      if (fault === 'doubled') await this.#store.append(bytes, after)
-      const answer = await this.#store.append(bytes, after)
+      if (fault === 'doubled') await this.#store.append(bytes, after, renewal)
+      const answer = await this.#store.append(bytes, after, renewal)
       await this.#travel('append')
       if (fault !== 'lost') return answer
     }

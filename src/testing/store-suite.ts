@@ -11,6 +11,7 @@ import { divergenceCases } from './store-suite/divergence.ts'
 import type { StoreFixture } from './store-suite/fixture.ts'
 import { lostAnswersCases } from './store-suite/lost-answers.ts'
 import { owningCases } from './store-suite/owning.ts'
+import { passingCases } from './store-suite/passing.ts'
 import { snapshotsCases } from './store-suite/snapshots.ts'
 import { type StoreCases, StoreLog } from './store-suite/store-log.ts'
 import { waitingCases } from './store-suite/waiting.ts'
@@ -22,6 +23,7 @@ export type { LinkedStore, LinkFailure, StoreFixture } from './store-suite/fixtu
 const cases: StoreCases = {
   ...appendingCases,
   ...divergenceCases,
+  ...passingCases,
   ...waitingCases,
   ...wakingCases,
   ...snapshotsCases,

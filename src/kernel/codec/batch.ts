@@ -17,7 +17,7 @@ import { whileOpen } from '../rule/move.ts'
 import { refuse } from '../rule/refuse.ts'
 import { beginLog, RULES, type State } from '../state.ts'
 import { workOf } from '../work.ts'
-import { NewerFormatError, Reader, Writer } from './bytes.ts'
+import { Damaged, NewerFormatError, Reader, Writer } from './bytes.ts'
 import { OUTCOMES, readProposal, writeProposal } from './encode.ts'
 import { FORMAT, refuseNewer, refuseOlder } from './format.ts'
 
@@ -43,13 +43,22 @@ export interface Header {
   readonly seq: number
   /** The last record that the proposer had applied, and its decision hash then: replicas that differ are detected. */
   readonly applied: number
+  /** `applied` is a record that the proposer wrote behind others which it has not read (replica/passing.ts): it knows no decision hash of it. */
+  readonly unread?: true
   readonly decisionHash: readonly [number, number]
   readonly wall: number
   /** The rules version that the log begins with, if this is its first record. */
   readonly rules: number
   /** The commands were decided in the log that leases are moving from, after they were copied: they are applied although this log decides nothing yet. */
   readonly carried?: true
+  /** A renewal of a proposer that reads the log at each of its renewals, so that idle processes need not. */
+  readonly reads?: true
 }
+
+/** Bits of one byte. */
+const CARRIED = 1
+const UNREAD = 2
+const READS = 4
 
 export interface Batch<P extends Proposal = Proposal> extends Header {
   readonly proposals: readonly P[]
@@ -99,7 +108,7 @@ export class BatchWriter<P extends Proposal = Proposal> {
     to.uint32(header.decisionHash[0])
     to.uint32(header.decisionHash[1])
     to.uint(header.wall)
-    to.byte(header.carried === true ? 1 : 0)
+    to.byte((header.carried ? CARRIED : 0) | (header.unread ? UNREAD : 0) | (header.reads ? READS : 0))
     to.uint(proposals.length)
     const bytes = to.sealed(this.#body)
     // Do not keep the memory of one huge record forever.
@@ -133,11 +142,22 @@ export function decodeBatch(bytes: Uint8Array): Batch {
     applied: from.uint(),
     decisionHash: [from.uint32(), from.uint32()] as const,
     wall: from.uint(),
-    ...(from.bool() && { carried: true as const }),
+    ...readFlags(from),
   }
   const proposals = from.list(() => readProposal(from))
   from.finish()
   return { ...header, proposals }
+}
+
+function readFlags(from: Reader): Pick<Header, 'carried' | 'unread' | 'reads'> {
+  const flags = from.byte()
+  if (flags > (CARRIED | UNREAD | READS)) throw new Damaged('a flag that does not exist')
+  if (flags === 0) return {}
+  return {
+    ...((flags & CARRIED) > 0 && { carried: true }),
+    ...((flags & UNREAD) > 0 && { unread: true }),
+    ...((flags & READS) > 0 && { reads: true }),
+  }
 }
 
 export type Applied =

@@ -6,7 +6,7 @@
  */
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Waker } from '../../store.ts'
+import type { Appended, Opened, Position, Profile, Read, RenewalMark, Snapshot, Store, Waker } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { ConfirmedReads } from '../confirmed-reads.ts'
 import { RecentRecords } from '../recent-records.ts'
@@ -212,16 +212,28 @@ export class PostgresStore implements Store {
 
   // Writing and reading
 
-  async append(record: Uint8Array, after: Position): Promise<Appended> {
+  readonly passesRenewals = true
+
+  async append(record: Uint8Array, after: Position, renewal?: RenewalMark): Promise<Appended> {
     this.#mustBeOpen()
     const bytes = new Uint8Array(record) // kept for waiting readers; a `slice` of a Buffer would share the caller's memory
     const nonce = this.#nonce ?? this.#clock.bits()
     this.#nonce = undefined
-    const values = [this.#name, after.index, signed(after.nonce), signed(nonce), bytes]
+    const values = [
+      this.#name,
+      after.index,
+      signed(after.nonce),
+      signed(nonce),
+      bytes,
+      markOf(renewal),
+      renewal?.past?.read ?? -1,
+      renewal?.past?.since ?? 0,
+    ]
     this.#appending = true
     try {
       if (this.#settingsOf !== this.#reads.connections) await this.#readSettings()
       const appended = await this.#reads.append(nonce, () => this.#append(values, after, nonce))
+      if (appended.kind === 'passed') this.#notifier!.notify()
       if (appended.kind !== 'appended') return appended
       this.#recent.add(after, [...appended.missed, { position: appended.position, bytes, age: 0 }])
       this.#notifier!.notify()
@@ -237,12 +249,12 @@ export class PostgresStore implements Store {
   }
 
   async #append(values: readonly PostgresValue[], after: Position, nonce: bigint): Promise<Appended> {
-    const text = `select ${this.#schema}.append($1, $2, $3, $4, $5)`
+    const text = `select ${this.#schema}.append($1, $2, $3, $4, $5, $6, $7, $8)`
     const [[answer]] = (await this.#query(text, values, { done: 'perhaps', run: this.#notifier!.connection })) as [[string]]
     this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
     const { kind, index, records: missed } = parseAnswer(answer, after, this.#trusted)
     const position = { index, nonce }
-    if (kind === 'behind') return { kind, position }
+    if (kind === 'behind' || kind === 'passed') return { kind, position }
     return kind === 'appended' ? { kind, position, missed } : this.#rejected(answer)
   }
 
@@ -333,6 +345,12 @@ export class PostgresStore implements Store {
       throw postgresError(error, this.#server, done)
     }
   }
+}
+
+/** The argument of `append`. */
+function markOf(renewal: RenewalMark | undefined): number {
+  if (renewal === undefined) return 0
+  return renewal.reads ? 2 : 1
 }
 
 interface QueryOptions {

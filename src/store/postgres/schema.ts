@@ -13,7 +13,7 @@
  */
 
 /** Raised whenever tables or functions change. A store refuses any other version. */
-export const VERSION = 4
+export const VERSION = 5
 
 /**
  * A function waits this long for a lock. A client that gives up leaves its backend in that wait: without a limit on the server, one transaction that holds the log's
@@ -69,6 +69,10 @@ export function isPlain(schema: string): boolean {
 /** One transaction with a lock, so that two processes that create at once do so one after the other. */
 export function creation(s: string): string {
   const ends = 'l.id, l.head, l.floor, l.floor_nonce'
+  const marked = (index: string, o: string) =>
+    `other = case when mark = 0 then ${index} else ${o}.other end, reads = case when mark = 2 then ${index} else ${o}.reads end`
+  // A renewal that passes is neither, so the values before and after it are the same.
+  const passing = (head: string, o: string) => `past < ${head} and ${o}.other <= past and ${o}.reads > since`
   const listened = (log: string, loud: string) =>
     `(${loud} or not pg_try_advisory_xact_lock(${PRESENCE}, ${log})) and pg_notification_queue_usage() < ${MAX_QUEUE}`
   return `
@@ -83,12 +87,14 @@ end $$;
 create table if not exists ${s}.version (version int not null);
 insert into ${s}.version select ${VERSION} where not exists (select from ${s}.version);
 
--- One row for each log: its end, what was trimmed, the snapshot in force, and whether every append notifies. Updated in place, hence the fill factor.
+-- One row for each log: its end, its last record that is no renewal, its last renewal whose writer reads, what was trimmed, the snapshot in force, and whether every append notifies. Updated in place, hence the fill factor.
 create table if not exists ${s}.log (
   name text primary key,
   id int not null unique,
   head bigint not null default 0,
   head_nonce bigint not null default 0,
+  other bigint not null default 0,
+  reads bigint not null default 0,
   floor bigint not null default 0,
   floor_nonce bigint not null default 0,
   snapshot bigint not null default 0,
@@ -195,13 +201,15 @@ create or replace function ${s}.packed(log_id int, after bigint, most int, most_
   where sized.n = 1 or sized.total <= most_bytes
 $$;
 
--- One word, the position, and what was missed. A row of several columns would double the cost of the call.
-create or replace function ${s}.append(log_name text, after bigint, after_nonce bigint, new_nonce bigint, new_bytes bytea)
+-- One word, the position, and what was missed. A row of several columns would double the cost of the call. \`mark\`: 0, or 1 for a renewal, 2 for one whose writer reads.
+-- With a \`past\` of 0 or more, what was missed is not returned if all of it behind \`past\` are renewals, and the writer of one behind \`since\` reads.
+create or replace function ${s}.append(log_name text, after bigint, after_nonce bigint, new_nonce bigint, new_bytes bytea, mark int, past bigint, since bigint)
 returns text language plpgsql as $$
 declare
   l record;
   log_id int;
   is_loud boolean;
+  passes boolean;
   why text;
   missed text;
 begin
@@ -210,21 +218,22 @@ begin
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
   -- Usually nothing came in between: then lock, check and move the end in one step. After a wait for the lock the end has moved.
   -- A join instead of "exists": Postgres planned the latter as one query for all logs, which became slower with the number of records.
-  update ${s}.log as o set head = after + 1, head_nonce = new_nonce from ${s}.entry e
+  update ${s}.log as o set head = after + 1, head_nonce = new_nonce, ${marked('after + 1', 'o')} from ${s}.entry e
     where o.name = log_name and o.head = after and o.head_nonce = after_nonce and e.log = o.id and e.idx = after and e.nonce = after_nonce
-    returning o.id, o.loud into log_id, is_loud;
+    returning o.id, o.loud, ${passing('after', 'o')} into log_id, is_loud, passes;
   if found then
     insert into ${s}.entry (log, idx, nonce, bytes) values (log_id, after + 1, new_nonce, new_bytes);
     if ${listened('log_id', 'is_loud')} then
       perform pg_notify('leasehold_' || log_id, (after + 1) || ' ' || new_nonce);
     end if;
-    return 'appended ' || (after + 1);
+    return case when passes then 'passed ' else 'appended ' end || (after + 1);
   end if;
   select * into l from ${s}.log where name = log_name for no key update;
   if not found then return 'diverged the log is gone'; end if;
   why := coalesce(${s}.missing(${ends}, after, after_nonce), ${s}.missing(${ends}, l.head, l.head_nonce));
   if why is not null then return why; end if;
-  if l.head = after then
+  passes := ${passing('l.head', 'l')};
+  if passes or l.head = after then
     missed := ''; -- at the beginning, or where the log was trimmed to: there is no row to stand on
   elsif l.head - after <= ${MISSED_ENTRIES}
     and (select sum(length(e.bytes)) from ${s}.entry e where e.log = l.id and e.idx > after and e.idx <= l.head) <= ${MISSED_BYTES}
@@ -234,10 +243,11 @@ begin
     if why is not null then return why; end if;
   end if;
   insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, l.head + 1, new_nonce, new_bytes);
-  update ${s}.log set head = l.head + 1, head_nonce = new_nonce where name = log_name;
+  update ${s}.log as o set head = l.head + 1, head_nonce = new_nonce, ${marked('l.head + 1', 'o')} where name = log_name;
   if ${listened('l.id', 'l.loud')} then
     perform pg_notify('leasehold_' || l.id, (l.head + 1) || ' ' || new_nonce);
   end if;
+  if passes then return 'passed ' || (l.head + 1); end if;
   if missed is null then return 'behind ' || (l.head + 1); end if;
   return 'appended ' || (l.head + 1) || ' ' || missed;
 end $$;

@@ -19,6 +19,7 @@ import {
   type Profile,
   type Read,
   type Rejected,
+  type RenewalMark,
   type Snapshot,
   START,
   type Store,
@@ -45,7 +46,7 @@ const MAX_AT_ONCE = 16
 /** Turns of the event loop until a caller that got the answer to an append has begun the next append. */
 const TURNS = 2
 /** A record in the stream, with the names of its fields, and in the answer of a script. */
-const FIELDS = 10
+const FIELDS = 14
 const PARTS = 5
 
 export interface RedisStoreOptions {
@@ -138,8 +139,10 @@ export class RedisStore implements Store {
     return snapshot ? { head, snapshot } : { head }
   }
 
-  append(record: Uint8Array, after: Position): Promise<Appended> {
-    const appending = this.#append(record, after)
+  readonly passesRenewals = true
+
+  append(record: Uint8Array, after: Position, renewal?: RenewalMark): Promise<Appended> {
+    const appending = this.#append(record, after, renewal)
     const over = () => {
       if (this.#appending === ended) this.#appending = undefined
     }
@@ -148,17 +151,17 @@ export class RedisStore implements Store {
     return appending
   }
 
-  async #append(record: Uint8Array, after: Position): Promise<Appended> {
+  async #append(record: Uint8Array, after: Position, renewal: RenewalMark | undefined): Promise<Appended> {
     this.#assertOpen()
     const nonce = this.#nonce ?? this.#clock.bits()
     const bytes = Buffer.from(record) // kept for waiting readers, so it must not be the caller's memory
     this.#nonce = undefined
-    const args = [...positionArguments(after), String(nonce), bytes, `${after.index + 1}-0`]
+    const args = [...positionArguments(after), String(nonce), bytes, `${after.index + 1}-0`, ...markArguments(renewal)]
     const [word, ...facts] = await this.#log.run(APPEND, args, { ifLost: 'UNKNOWN' })
     this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
     const [index, rows] = facts as [number, Buffer[]]
     const position = { index, nonce }
-    if (word === 'behind') return { kind: 'behind', position }
+    if (word === 'behind' || word === 'passed') return { kind: word, position }
     if (word !== 'appended') return this.#rejected([word, ...facts], after)
     const missed = this.#aged(after, rows)
     // The record is in the log all the same. Reading on will report what is wrong.
@@ -267,6 +270,13 @@ export class RedisStore implements Store {
     if (this.#state === 'closed') throw storeClosed()
     if (this.#state === 'new') throw storeNotOpened()
   }
+}
+
+/** The arguments of the script that say if the record is a renewal, and behind which records it may pass. */
+function markArguments(renewal: RenewalMark | undefined): [string, string, string] {
+  if (renewal === undefined) return ['0', '-1', '0']
+  const { reads, past = { read: -1, since: 0 } } = renewal
+  return [reads ? '2' : '1', String(past.read), String(past.since)]
 }
 
 /** A record as it is in the stream. */

@@ -1,7 +1,7 @@
 /**
  * The scripts that run inside Redis, each one atomic step. The log is a stream. The id of a record is its index (`17-0`), its fields are `n`
- * its nonce, `p` the nonce of the record before it, `b` its bytes, `t` the time of its append in microseconds by the clock of Redis and `s` the server (its run id)
- * whose clock that was. So the result of a blocking read can be verified without another
+ * its nonce, `p` the nonce of the record before it, `b` its bytes, `t` the time of its append in microseconds by the clock of Redis, `s` the server (its run id)
+ * whose clock that was, `o` the index of the last record that is no renewal, and `r` that of the last renewal whose writer reads. So the result of a blocking read can be verified without another
  * request, and Redis itself refuses an index that was used before, even if that record has been deleted.
  *
  * Trimming keeps the record it trims to, so that the position of a reader there can still be verified.
@@ -33,11 +33,11 @@ local function id(index) return string.format('%.0f-0', index) end
 local function number(row) return tonumber(string.match(row[1], '^%d+')) end
 local function ours(row)
   local f = row[2]
-  return string.match(row[1], '^%d+%-0$') and #f == 10 and f[1] == 'n' and f[3] == 'p' and f[5] == 'b' and f[7] == 't' and f[9] == 's'
+  return string.match(row[1], '^%d+%-0$') and #f == 14 and f[1] == 'n' and f[3] == 'p' and f[5] == 'b' and f[7] == 't' and f[9] == 's' and f[11] == 'o' and f[13] == 'r'
 end
 local function foreign(row)
   local f = row[2]
-  return {#f == 6 and f[1] == 'n' and f[3] == 'p' and f[5] == 'b' and 'former' or 'foreign'}
+  return {(#f == 6 or #f == 10) and f[1] == 'n' and f[3] == 'p' and f[5] == 'b' and 'former' or 'foreign'}
 end
 local function now()
   local time = redis.call('TIME')
@@ -95,20 +95,37 @@ local function following(from, last)
 end
 `
 
+/** ARGV of an append: what the new record is marked with, and what it may pass. */
+const marks = `
+local function marked(index, o, r)
+  index = string.format('%.0f', index)
+  if ARGV[6] == '0' then o = index elseif ARGV[6] == '2' then r = index end
+  return o, r
+end
+local function passes(last, o, r)
+  local past = tonumber(ARGV[7])
+  return past < last and tonumber(o) <= past and tonumber(r) > tonumber(ARGV[8])
+end
+`
+
 /** The fast path: nearly always the caller is at the end of the log. */
-const nothingBetween = `
+const nothingBetween = `${marks}
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-if last and last[1] == ARGV[1] .. '-0' and last[2][2] == ARGV[2] then
+if last and last[1] == ARGV[1] .. '-0' and last[2][2] == ARGV[2] and last[2][11] == 'o' then
   local time = redis.call('TIME')
   local micros = string.format('%.0f', time[1] * 1000000 + time[2])
-  local added = redis.pcall('XADD', KEYS[1], ARGV[5], 'n', ARGV[3], 'p', ARGV[2], 'b', ARGV[4], 't', micros, 's', ARGV[#ARGV])
-  if type(added) ~= 'table' then return {'appended', tonumber(ARGV[1]) + 1, {}} end
+  local o, r = last[2][12], last[2][14]
+  local word = passes(tonumber(ARGV[1]), o, r) and 'passed' or 'appended'
+  o, r = marked(tonumber(ARGV[1]) + 1, o, r)
+  local added = redis.pcall('XADD', KEYS[1], ARGV[5], 'n', ARGV[3], 'p', ARGV[2], 'b', ARGV[4], 't', micros, 's', ARGV[#ARGV], 'o', o, 'r', r)
+  if type(added) ~= 'table' then return {word, tonumber(ARGV[1]) + 1, {}} end
   if not string.find(added.err, 'equal or smaller', 1, true) then return added end
 end
 `
 
 /**
- * ARGV: index and nonce of the caller's position, the new record's nonce, its bytes, and its id if nothing came in between. The only write
+ * ARGV: index and nonce of the caller's position, the new record's nonce, its bytes, its id if nothing came in between, its mark (0, or 1 for a renewal, 2 for one whose
+ * writer reads), and what it may pass: the index that its writer has read, or -1, and the index after which a reader must have written. The only write
  * comes last: any error means that nothing was done.
  */
 export const APPEND = script(
@@ -116,20 +133,24 @@ export const APPEND = script(
 local after = tonumber(ARGV[1])
 local elsewhere = absent(after, ARGV[2])
 if elsewhere then return elsewhere end
-local last, nonce, rows, complete = 0, '0', {}, true
-if head then last, nonce = number(head), head[2][2] end
-if last - after > ${MAX_RECORDS} then complete = false
+local last, nonce, rows, complete, o, r = 0, '0', {}, true, '0', '0'
+if head then last, nonce, o, r = number(head), head[2][2], head[2][12], head[2][14] end
+local passed = passes(last, o, r)
+if passed then complete = true
+elseif last - after > ${MAX_RECORDS} then complete = false
 elseif last > after then
   local at, bytes
   rows, at, bytes = following(after, last)
   if not rows then return {'missing', at} end
   complete = at == last and bytes <= ${MAX_BYTES}
 end
-local added = redis.pcall('XADD', log, id(last + 1), 'n', ARGV[3], 'p', nonce, 'b', ARGV[4], 't', string.format('%.0f', now()), 's', server)
+o, r = marked(last + 1, o, r)
+local added = redis.pcall('XADD', log, id(last + 1), 'n', ARGV[3], 'p', nonce, 'b', ARGV[4], 't', string.format('%.0f', now()), 's', server, 'o', o, 'r', r)
 if type(added) == 'table' and added.err then
   if string.find(added.err, 'equal or smaller', 1, true) then return {'missing', last + 1} end
   return added
 end
+if passed then return {'passed', last + 1, {}} end
 if complete then return {'appended', last + 1, rows} end
 return {'behind', last + 1}
 `,

@@ -8,6 +8,12 @@ export function appended(answer: Appended): Extract<Appended, { kind: 'appended'
   return answer
 }
 
+/** Where the record is, whatever else the answer tells. */
+export function positionOf(answer: Appended): Position {
+  assert.ok('position' in answer, `expected to be in the log, got ${answer.kind}`)
+  return answer.position
+}
+
 export function entriesOf(read: Read): readonly LogRecord[] {
   assert.ok(read.kind === 'records', `expected entries, got ${read.kind}`)
   return read.records

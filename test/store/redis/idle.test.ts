@@ -38,15 +38,16 @@ describeEngine('redis', 'processes that only hold leases on Redis', () => {
     expect(leases.map(({ held }) => held)).toEqual([true, true])
   })
 
-  test('each reads the log once for each renewal, and not while others renew', async () => {
+  test('each reads the log once for each renewal at most, and not while others renew', async () => {
     await using one = await connect(`${redis.url}?name=reads`, { holder: 'one' })
     await using two = await connect(`${redis.url}?name=reads`, { holder: 'two' })
     const leases = [await one.acquire('a', { ttl: TTL }), await two.acquire('b', { ttl: TTL })]
     await eventually(async () => expect(await connections()).toEqual(['blpop', 'blpop']))
     const before = [await calls('xread'), await calls('evalsha')]
     for (let i = 0; i < 3; i++) for (const lease of leases) await lease.renew()
-    // A read and an append for each renewal.
-    expect([await calls('xread'), await calls('evalsha')]).toEqual([before[0], before[1]! + 12])
+    expect(await calls('xread')).toBe(before[0])
+    // An append for each renewal, and a read before it, unless the other process reads.
+    expect((await calls('evalsha')) - before[1]!).toBeLessThanOrEqual(12)
   })
 
   test('a process is told at once that its lease was revoked', async () => {
