@@ -212,12 +212,12 @@ async function keptClaims(crew: Crew): Promise<void> {
   }
 }
 
-async function offer(crew: Crew, members: number, kinds: readonly string[] = []): Promise<void> {
+async function offer(crew: Crew, members: number, kinds: readonly string[] = [], ttl = 2_000): Promise<void> {
   const entries = Array.from({ length: members }, (_, i) => ({
     key: `pool/${POOL}/m${i}`,
     value: JSON.stringify({ units: 1, ...(i < kinds.length && { labels: { kind: kinds[i] } }) }),
   }))
-  await leaseOf(crew, { holder: 'provider', ttl: 2_000, entries })
+  await leaseOf(crew, { holder: 'provider', ttl, entries })
 }
 
 /** Of two leases that are asked for their members, one gives its member back: it is not preempted when its notice is over. */
@@ -279,11 +279,11 @@ async function weekUsedUp(crew: Crew): Promise<void> {
   const { referee } = crew.site
   await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue: 'fifo' } })
   await crew.propose({ kind: 'policy', prefix: `${POOL}/accounts/week`, rules: { quotaWeek: 200 } })
-  await offer(crew, 2)
+  await offer(crew, 2, [], LONG)
   const pool = { pool: POOL, account: 'week' }
   const { elapsed } = referee.state
   const leases = [await leaseOf(crew, { ttl: LONG, pool }), await leaseOf(crew, { ttl: LONG, wait: true, pool: { pool: POOL, count: 2 } })]
-  // Log time passes at once while a client waits.
+  // Log time passes in short steps while a client waits.
   await crew.until('the week is used up', () => referee.state.elapsed >= elapsed + 300)
   for (const lease of leases.reverse()) {
     referee.givenUp.add(lease)

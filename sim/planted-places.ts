@@ -128,6 +128,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a lease is preempted before it was held for minHold': { profile: 'pool', seed: 12 },
   'an account holds more than its quota and what it may borrow': { profile: 'pool', seed: 4 },
   'an account holds more members of a kind than its quota for it': { profile: 'cases', seed: 1 },
+  'a quota for a kind counts members of other kinds': { profile: 'cases', seed: 1 },
   'a grant takes members that are reserved for the time after': { profile: 'pool', seed: 1 },
   'accounts that hold the same take members from each other in turns': { profile: 'pool', seed: 14 },
   'waiters go on overtaking a head that is about to start': { profile: 'pool', seed: 6 },

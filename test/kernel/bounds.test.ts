@@ -225,10 +225,11 @@ const EXTREMES: Readonly<Record<string, (size: number) => { readonly world: Worl
     world.acquire('host', [], { entries })
     world.policy('g/accounts/week', { quotaWeek: 1 })
     world.policy('g/kinds/h/accounts/kind', { quotaUnits: 1 })
-    for (const account of ['week', 'kind']) {
-      world.acquire(`holder of ${account}`, [], { pool: { pool: 'g', account } })
-      for (let i = 0; i < size / 2; i++)
-        world.do({ kind: 'acquire', holder: `${account}${i}`, ttl: 1_000, wants: [], wait: true, pool: { pool: 'g', account } })
+    const accounts = ['week', 'kind'] as const
+    for (const account of accounts) world.acquire(`holder of ${account}`, [], { pool: { pool: 'g', account } })
+    for (let i = 0; i < size; i++) {
+      const pool = { pool: 'g', account: accounts[i % 2]! }
+      world.do({ kind: 'acquire', holder: `w${i}`, ttl: 1_000, wants: [], wait: true, pool })
     }
     return { world, command: { kind: 'tick', n: world.state.tick + 1, elapsed: 10 } }
   },
