@@ -22,6 +22,7 @@ import type { Event } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { ApiKeyView } from './lessor/key-view.ts'
 import type { ListPart } from './lessor/list-part.ts'
+import type { PoolKindView, PoolWeekView } from './lessor/pool-quota-view.ts'
 import type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
 import type { SketchView } from './lessor/sketch-view.ts'
 import type { Profile } from './store.ts'
@@ -105,6 +106,7 @@ export interface Completion {
   fail(error: unknown): void
 }
 
+export type { PoolKindView, PoolWeekView } from './lessor/pool-quota-view.ts'
 export type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
 export type { SketchBin, SketchView } from './lessor/sketch-view.ts'
 
@@ -439,21 +441,6 @@ export interface PoolAccountView {
   readonly week?: PoolWeekView
   /** Given with quotas for kinds of members: these kinds. */
   readonly kinds?: readonly PoolKindView[]
-}
-
-/** What an account has used in a week of the log's own time, in unit-milliseconds. */
-export interface PoolWeekView {
-  readonly used: number
-  readonly quota: number
-  /** In how many ms it will have used less than its quota, if it uses nothing more. 0: it has. */
-  readonly again: number
-}
-
-/** What an account holds of the members of one kind. */
-export interface PoolKindView {
-  readonly kind: string
-  readonly held: number
-  readonly quota: number
 }
 
 export interface PoolSummary {

@@ -20,7 +20,7 @@ import { Resource } from './view/resource.tsx'
 import { Resources } from './view/resources.tsx'
 import { Services } from './view/services.tsx'
 import { Sessions } from './view/sessions.tsx'
-import 'uplot/dist/uPlot.min.css'
+import './plot.css'
 import './page.css'
 import './view.css'
 

@@ -254,8 +254,7 @@ async function claims(here: World): Promise<void> {
   await claim('planner', planner, ['src/server.ts', 'src/routes.ts'], 'split the router')
   await claim('tester', tests, ['test/router.test.ts'], 'tests for the router')
   await claim('tester', tests, ['src/routes.ts'], 'needs the new routes', { wait: true, recall: true })
-  const mover = await agent('mover', [['alive', 'calls']])
-  await claim('mover', mover, ['docs'], 'rename the pages')
-  await claim('mover', mover, ['test'], 'move the tests', { wait: true, recall: true })
-  await claim('planner', planner, ['docs/routes.md', 'test/server.test.ts'], 'describe the routes', { wait: true, recall: true })
+  await claim('tester', tests, ['docs'], 'rename the pages')
+  await claim('planner', planner, ['docs/routes.md'], 'describe the routes', { wait: true, recall: true })
+  await claim('planner', planner, ['test'], 'move the tests', { wait: true, recall: true })
 }

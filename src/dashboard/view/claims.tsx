@@ -236,11 +236,10 @@ function ClaimRows({ rows, at }: { readonly rows: readonly ShownLease[]; readonl
 function InTheWay({ name, lease }: { readonly name: string; readonly lease: number }): VNode | null {
   const { data } = useReading<ResourceAnswer>(`/v1/resources/${pathOf(name)}`, { every: 5_000, about: ({ resource }) => resource === name })
   const waiter = data?.queue.find(one => one.lease === lease)
-  if (data === undefined || waiter === undefined) return null
-  const before = waiter.position > 0 ? data.queue[waiter.position - 1] : undefined
-  const obstacle = before === undefined ? obstacleOf(data, waiter) : { holder: before.holder, resource: name, frozen: false, waits: true }
-  if (obstacle === undefined) return null
-  return (
+  if (waiter === undefined) return null
+  const before = data!.queue[waiter.position - 1]
+  const obstacle = before ? { ...before, resource: name, waits: true } : obstacleOf(data!, waiter)
+  return obstacle === undefined ? null : (
     <span>
       behind <ObstacleText name={name} of={obstacle} />
     </span>

@@ -289,12 +289,7 @@ function MemberCard({ member, pool, hues }: { readonly member: ShownMember; read
                 <Account name={ownerOf({ account, holder })} hues={hues} />
               </dt>
               <dd>
-                {account === '' || account === holder ? null : (
-                  <>
-                    <HolderLink name={holder} />,{' '}
-                  </>
-                )}
-                for <Length ms={held} />, since <Ago at={since} />
+                <HolderLink name={holder} />, for <Length ms={held} />, since <Ago at={since} />
                 {expect > 0 ? `, expects ${duration(expect)}` : ''} {preemptible ? <Tag kind="preemptible" /> : null}
                 {yields ? <Tag kind="yields" /> : null} {borrows ? <Tag kind="borrows" /> : null}{' '}
                 {recalled ? <Tag kind="recalled" /> : null}
@@ -430,17 +425,6 @@ function Reservations({ pool: { reservations }, hues }: { readonly pool: PoolAns
   )
 }
 
-/** `62 %` of all use, and what the weights of all accounts that use it would give. */
-function shareOf({ usage, weight }: PoolAnswerView['accounts'][number], accounts: PoolAnswerView['accounts']): VNode {
-  const used = accounts.reduce((sum, account) => sum + account.usage, 0)
-  const due = (100 * weight) / accounts.reduce((sum, account) => sum + account.weight, 0)
-  return (
-    <span class="second" title={`${due.toFixed(1)} % by its weight`}>
-      {used === 0 ? '' : `${Math.round((100 * usage) / used)} %`}
-    </span>
-  )
-}
-
 /** The units that an account may hold, and borrow, and of each kind with a quota what it holds: `4 +2 · h100 1 of 2`. */
 function quotaText({ quota, borrow, kinds = [] }: Pick<PoolAnswerView['accounts'][number], 'quota' | 'borrow' | 'kinds'>): string {
   const all = quota === 0 ? [] : [`${quota}${borrow > 0 ? ` +${borrow}` : ''}`]
@@ -448,6 +432,7 @@ function quotaText({ quota, borrow, kinds = [] }: Pick<PoolAnswerView['accounts'
 }
 
 function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView; readonly hues: Hues }): VNode {
+  const used = accounts.reduce((sum, { usage }) => sum + usage, 0)
   return (
     <Card title="Accounts">
       {accounts.length === 0 ? (
@@ -467,27 +452,24 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
               </tr>
             </thead>
             <tbody>
-              {accounts.slice(0, 50).map(of => {
-                const { account, held, waiting, quota, borrow, week, kinds, weight, usage } = of
-                return (
-                  <tr key={account}>
-                    <td>
-                      <Account name={account} hues={hues} />
-                    </td>
-                    <td class="end">{held}</td>
-                    <td class="end">{waiting}</td>
-                    <td class="end">{quotaText({ quota, borrow, kinds })}</td>
-                    <td class="end" title={week && week.again > 0 ? `some of it is free again in ${duration(week.again)}` : ''}>
-                      {week === undefined ? '·' : `${duration(week.used)} of ${duration(week.quota)}`}
-                    </td>
-                    <td class="end">{weight}</td>
-                    <td class="end" title={`${usage} unit-ms, decayed`}>
-                      {duration(usage)}
-                      {shareOf(of, accounts)}
-                    </td>
-                  </tr>
-                )
-              })}
+              {accounts.slice(0, 50).map(({ account, held, waiting, quota, borrow, week, kinds, weight, usage }) => (
+                <tr key={account}>
+                  <td>
+                    <Account name={account} hues={hues} />
+                  </td>
+                  <td class="end">{held}</td>
+                  <td class="end">{waiting}</td>
+                  <td class="end">{quotaText({ quota, borrow, kinds })}</td>
+                  <td class="end" title={week && week.again > 0 ? `some of it is free again in ${duration(week.again)}` : ''}>
+                    {week === undefined ? '·' : `${duration(week.used)} of ${duration(week.quota)}`}
+                  </td>
+                  <td class="end">{weight}</td>
+                  <td class="end" title={`${usage} unit-ms, decayed`}>
+                    {duration(usage)}
+                    <span class="second">{used === 0 ? '' : `${Math.round((100 * usage) / used)} %`}</span>
+                  </td>
+                </tr>
+              ))}
             </tbody>
           </table>
         </div>

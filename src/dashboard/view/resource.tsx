@@ -12,7 +12,6 @@ import {
   Empty,
   Exact,
   Holder,
-  HolderLink,
   Labels,
   LeaseLink,
   Left,
@@ -56,7 +55,7 @@ export function Resource({ name }: { readonly name: string }): VNode {
         <h1>
           <Text>{name}</Text>
         </h1>
-        <Tag kind={stateOf(data)} />
+        <Tag kind={data.grants.length > 0 ? (data.frozen ? 'frozen' : 'held') : data.coveredBy ? 'covered' : 'free'} />
         <Actions resource={data} />
       </header>
       <div class="columns">
@@ -89,11 +88,6 @@ export function Resource({ name }: { readonly name: string }): VNode {
   )
 }
 
-function stateOf({ grants, frozen, coveredBy }: ResourceAnswer): string {
-  if (grants.length > 0) return frozen === true ? 'frozen' : 'held'
-  return coveredBy === undefined ? 'free' : 'covered'
-}
-
 function Actions({ resource: { resource, grants } }: { readonly resource: ResourceAnswer }): VNode {
   const held = grants.some(({ status }) => status !== 'frozen')
   return (
@@ -109,7 +103,7 @@ function Actions({ resource: { resource, grants } }: { readonly resource: Resour
 }
 
 function Holding({
-  resource: { resource, grants, capacity, fence, coveredBy = [], waitersAbove = [] },
+  resource: { resource, grants, capacity, fence, coveredBy = [], waitersAbove: [above] = [] },
   at,
 }: {
   readonly resource: ResourceAnswer
@@ -159,10 +153,9 @@ function Holding({
           )}
         </ul>
       )}
-      {waitersAbove.length === 0 ? null : (
+      {above === undefined ? null : (
         <p class="note">
-          A request for it waits behind <HolderLink name={waitersAbove[0]!.holder} />, who waits for{' '}
-          <ResourceName name={waitersAbove[0]!.resource} /> with all names below it.
+          A request for it waits behind <ObstacleText name={resource} of={{ ...above, waits: true }} />.
         </p>
       )}
       <p class="note">
@@ -264,16 +257,11 @@ function reasonOf(position: number, resource: ResourceAnswer): VNode {
       </>
     )
   const obstacle = obstacleOf(resource, queue[0]!)
-  if (obstacle === undefined) return <>next, although it is not held: it waits for other names as well</>
-  if (obstacle.resource !== resource.resource)
-    return (
-      <>
-        next, after <ObstacleText name={resource.resource} of={obstacle} />
-      </>
-    )
-  return (
+  return obstacle === undefined ? (
+    <>next, although it is not held: it waits for other names as well</>
+  ) : (
     <>
-      next, when <Text>{obstacle.holder}</Text> {obstacle.frozen ? 'has certainly stopped' : 'ends'}
+      next, after <ObstacleText name={resource.resource} of={obstacle} />
     </>
   )
 }
