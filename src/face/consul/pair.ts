@@ -7,6 +7,7 @@ import { TextFailure } from '../text-failure.ts'
 import { SESSION_FOLDER } from './sessions.ts'
 
 export const ROOT = 'consul'
+const DIGITS = /^\d{1,20}$/
 const MAX_FLAGS = 2n ** 64n - 1n
 /** The flag of locks in the clients of Consul. */
 const LOCK_FLAGS = '3304740253564472344'
@@ -44,7 +45,7 @@ export function nameOf(key: string): string {
 
 export function flagsOf(text: string | null): string {
   if (text === null || text === '') return '0'
-  if (!/^\d{1,20}$/.test(text) || BigInt(text) > MAX_FLAGS) throw new TextFailure(400, 'Invalid flags: not a number of 64 bits')
+  if (!DIGITS.test(text) || BigInt(text) > MAX_FLAGS) throw new TextFailure(400, 'Invalid flags: not a number of 64 bits')
   return BigInt(text).toString()
 }
 
@@ -70,25 +71,18 @@ export function pairOf({ key, value: text, created, revision, lease }: EntryView
   const found = { key: key.slice(ROOT.length + 1), created, revision, on: lease }
   try {
     const { value = '', base64, flags = '0', locks = 0, session = '', lock = 0 } = JSON.parse(text) as Partial<Record<string, unknown>>
-    const texts = [value, flags, session, base64 ?? '']
-    const numbers = [locks, lock]
-    if (
-      texts.every(item => typeof item === 'string') &&
-      numbers.every(item => Number.isSafeInteger(item)) &&
-      /^\d{1,20}$/.test(flags as string)
-    )
-      return {
-        ...found,
-        value: base64 === undefined ? Buffer.from(value as string) : Buffer.from(base64 as string, 'base64'),
-        flags: flags as string,
-        locks: locks as number,
-        session: session as string,
-        lock: lock as number,
-      }
+    if (typeof flags === 'string' && DIGITS.test(flags) && typeof session === 'string' && isWhole(locks) && isWhole(lock)) {
+      if (typeof base64 === 'string') return { ...found, value: Buffer.from(base64, 'base64'), flags, locks, session, lock }
+      if (base64 === undefined && typeof value === 'string') return { ...found, value: Buffer.from(value), flags, locks, session, lock }
+    }
   } catch {
     // Not JSON.
   }
   return { ...found, value: Buffer.from(text), flags: '0', locks: 0, session: '', lock: 0 }
+}
+
+function isWhole(value: unknown): value is number {
+  return Number.isSafeInteger(value)
 }
 
 /** The session that holds a key. A frozen key shows none, as Consul does during a lock-delay. */
