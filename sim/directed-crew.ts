@@ -74,6 +74,14 @@ export class Crew {
     this.#elector?.stop()
   }
 
+  /** The elector writes nothing while `work` is under way, which takes some seconds. */
+  async withoutElector(work: () => Promise<void>): Promise<void> {
+    this.#elector!.stop()
+    await work()
+    this.#elector!.stopped = false
+    void this.#elector!.live()
+  }
+
   pause(ms: number): Promise<void> {
     return pauseOn(this.clock, ms)
   }

@@ -183,4 +183,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a deadlock through a covering claim is not seen': { profile: 'cases', seed: 1 },
   'a covering claim is passed on while the giver holds claims below it': { profile: 'cases', seed: 1 },
   'a replica that reads now and then counts the time before the read that showed a renewal': { profile: 'idle', seed: 1 },
+  'a renewal passes a record that is not a renewal': { profile: 'cases', seed: 1 },
+  'a renewal behind records that its sender has not read begins no epoch': { profile: 'cases', seed: 1 },
 }

@@ -138,6 +138,14 @@ describe('an operation with a digest of its command', () => {
     expect(world.holders('y')).toEqual([])
   })
 
+  test('has the same flags after encoding and decoding', () => {
+    const header = { proposer: 1, seq: 1, applied: 5, decisionHash: [0, 0] as const, wall: 0, proposals: [] }
+    for (const flags of [{}, { carried: true }, { unread: true }, { reads: true }, { unread: true, reads: true }] as const) {
+      const { carried, unread, reads } = decodeBatch(encodeBatch({ ...header, ...flags }))
+      expect(JSON.parse(JSON.stringify({ carried, unread, reads }))).toEqual(flags)
+    }
+  })
+
   test('has the same digest after encoding and decoding', () => {
     const op = { session: 's', seq: 1, acked: 0, asked: digestOf(take('x')) }
     const batch = {
