@@ -238,7 +238,7 @@ export class PoolJudge {
   }
 }
 
-/** What accounts with a quota for the week have used since it was set. No world is as long as a week. */
+/** Counts the use of accounts with a quota for the week since it was set. No world is as long as a week. */
 class WeekCount {
   #elapsed = 0
   #held: ReadonlyMap<string, number> = new Map()

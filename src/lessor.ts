@@ -424,25 +424,10 @@ export interface PoolAccountView {
   /** Units that it may hold, and beyond that borrow; 0: any number, and none. */
   readonly quota: number
   readonly borrow: number
-  /** Given with a quota for the week. */
-  readonly week?: PoolWeekView
-  /** Given with quotas for kinds of members: these kinds. */
-  readonly kinds?: readonly PoolKindView[]
-}
-
-/** What an account has used in a week of the log's own time, in unit-milliseconds. */
-export interface PoolWeekView {
-  readonly used: number
-  readonly quota: number
-  /** In how many ms it will have used less than its quota, if it uses nothing more. 0: it has. */
-  readonly again: number
-}
-
-/** What an account holds of the members of one kind. */
-export interface PoolKindView {
-  readonly kind: string
-  readonly held: number
-  readonly quota: number
+  /** Given with a quota for the week: unit-ms used in it, and in how many ms that is less than the quota, if nothing more is used. */
+  readonly week?: { readonly used: number; readonly quota: number; readonly again: number }
+  /** Given with quotas for kinds of members: units that it holds of these kinds. */
+  readonly kinds?: readonly { readonly kind: string; readonly held: number; readonly quota: number }[]
 }
 
 export interface PoolSummary {
