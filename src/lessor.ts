@@ -424,9 +424,8 @@ export interface PoolAccountView {
   /** Units that it may hold, and beyond that borrow; 0: any number, and none. */
   readonly quota: number
   readonly borrow: number
-  /** Given with a quota for the week: unit-ms used in it, and in how many ms that is less than the quota, if nothing more is used. */
+  /** With a quota for the week: unit-ms used, and in how many ms that is less than the quota. With quotas for kinds: units held of each. */
   readonly week?: { readonly used: number; readonly quota: number; readonly again: number }
-  /** Given with quotas for kinds of members: units that it holds of these kinds. */
   readonly kinds?: readonly { readonly kind: string; readonly held: number; readonly quota: number }[]
 }
 

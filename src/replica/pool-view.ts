@@ -23,15 +23,7 @@ import {
   type Resource,
   type State,
 } from '../kernel/state.ts'
-import type {
-  PoolAccountView,
-  PoolGrantView,
-  PoolMemberView,
-  PoolRules,
-  PoolSummary,
-  PoolView,
-  PoolWaiterView,
-} from '../lessor.ts'
+import type { PoolAccountView, PoolGrantView, PoolMemberView, PoolRules, PoolSummary, PoolView, PoolWaiterView } from '../lessor.ts'
 import { MAX_POOL_PAGE, type PoolPage } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 
