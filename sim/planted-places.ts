@@ -129,6 +129,8 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'an account holds more than its quota and what it may borrow': { profile: 'pool', seed: 4 },
   'an account holds more members of a kind than its quota for it': { profile: 'cases', seed: 1 },
   'a quota for a kind counts members of other kinds': { profile: 'cases', seed: 1 },
+  'what a lease used in the week is forgotten when it ends': { profile: 'cases', seed: 1 },
+  'an account that has used up its quota for the week is granted more': { profile: 'cases', seed: 1 },
   'a grant takes members that are reserved for the time after': { profile: 'pool', seed: 1 },
   'accounts that hold the same take members from each other in turns': { profile: 'pool', seed: 14 },
   'waiters go on overtaking a head that is about to start': { profile: 'pool', seed: 6 },

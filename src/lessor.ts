@@ -22,7 +22,6 @@ import type { Event } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { ApiKeyView } from './lessor/key-view.ts'
 import type { ListPart } from './lessor/list-part.ts'
-import type { PoolKindView, PoolWeekView } from './lessor/pool-quota-view.ts'
 import type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
 import type { SketchView } from './lessor/sketch-view.ts'
 import type { Profile } from './store.ts'
@@ -106,7 +105,6 @@ export interface Completion {
   fail(error: unknown): void
 }
 
-export type { PoolKindView, PoolWeekView } from './lessor/pool-quota-view.ts'
 export type { BackupOptions, ReadOptions, WatchOptions } from './lessor/read-options.ts'
 export type { SketchBin, SketchView } from './lessor/sketch-view.ts'
 
@@ -437,10 +435,9 @@ export interface PoolAccountView {
   /** Units that it may hold, and beyond that borrow; 0: any number, and none. */
   readonly quota: number
   readonly borrow: number
-  /** Given with a quota for the week. */
-  readonly week?: PoolWeekView
-  /** Given with quotas for kinds of members: these kinds. */
-  readonly kinds?: readonly PoolKindView[]
+  /** With a quota for the week: unit-ms used, and in how many ms that is less than the quota. With quotas for kinds: units held of each. */
+  readonly week?: { readonly used: number; readonly quota: number; readonly again: number }
+  readonly kinds?: readonly { readonly kind: string; readonly held: number; readonly quota: number }[]
 }
 
 export interface PoolSummary {

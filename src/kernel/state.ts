@@ -109,7 +109,7 @@ export type Freed = FreedResources<Resource | ClaimNode>
 /** Leases of each holder name under each prefix with a quota: by prefix, then by holder name (state/quota-counts.ts). */
 export type QuotaCounts = Map<string, Map<string, number>>
 
-/** Tells which quotas there are for accounts of pools: any, any for the unit-time of a week, and for each pool the kinds that have one, by name. */
+/** Says whether there are quotas for accounts of pools, whether there are quotas of unit-time in a week, and names the kinds with quotas of each pool. */
 export interface AccountQuotas {
   readonly any: boolean
   readonly week: boolean

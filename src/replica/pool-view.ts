@@ -23,17 +23,7 @@ import {
   type Resource,
   type State,
 } from '../kernel/state.ts'
-import type {
-  PoolAccountView,
-  PoolGrantView,
-  PoolKindView,
-  PoolMemberView,
-  PoolRules,
-  PoolSummary,
-  PoolView,
-  PoolWaiterView,
-  PoolWeekView,
-} from '../lessor.ts'
+import type { PoolAccountView, PoolGrantView, PoolMemberView, PoolRules, PoolSummary, PoolView, PoolWaiterView } from '../lessor.ts'
 import { MAX_POOL_PAGE, type PoolPage } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 
@@ -272,12 +262,12 @@ function accountView(state: State, pool: PoolState): (account: PoolAccount) => P
   }
 }
 
-function weekView({ elapsed }: State, account: PoolAccount, quota: number): PoolWeekView {
+function weekView({ elapsed }: State, account: PoolAccount, quota: number): NonNullable<PoolAccountView['week']> {
   const week = weekAt(account, elapsed)
   return { used: usedIn(week), quota, again: Math.max(0, lessThan(quota, week) - elapsed) }
 }
 
-function kindViews(state: State, pool: PoolState, { name, kinds }: PoolAccount): readonly PoolKindView[] {
+function kindViews(state: State, pool: PoolState, { name, kinds }: PoolAccount): NonNullable<PoolAccountView['kinds']> {
   return (kindsWithQuota(state, pool.name) ?? []).flatMap(kind => {
     const quota = kindQuota(state, pool, kind, name)
     return quota > 0 ? [{ kind, held: kinds?.get(kind) ?? 0, quota }] : []

@@ -54,7 +54,6 @@ const rooms: readonly Room[] = [
       'type:lessor/key-view.ts',
       'type:lessor/list-part.ts',
       'lessor/read-options.ts',
-      'lessor/pool-quota-view.ts',
       'type:lessor/sketch-view.ts',
       'type:kernel/',
       'type:store.ts',

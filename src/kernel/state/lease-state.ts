@@ -305,7 +305,7 @@ export interface PoolShape {
   failed: number
   /** It did not fit for waiters that stay until so many windows of reservations have begun, nor for those that stay longer. */
   failedBefore: number
-  /** The units of kinds with quotas (`limited`) that it could be given, at this version of the pool. */
+  /** The most that it could be given of the kinds with quotas (`limited`), at this version of the pool. */
   kinds: { readonly version: number; readonly limited: readonly string[]; readonly asked: readonly KindUnits[] } | undefined
 }
 

@@ -197,7 +197,8 @@ function* accountQuotas(state: State, pool: string, account: string, holders: re
   const text = (held: ReadonlyMap<string, number>) => [...held].sort().join(' ')
   if (text(counted) !== text(kinds)) yield `account ${account} of ${pool} holds ${text(kinds)}, and ${text(counted)} is counted`
   if (week.length > 29) yield `account ${account} of ${pool} keeps ${week.length} steps of its week`
-  if (week.length > 0 && rule(state, `${pool}/accounts/${account}`, 'quotaWeek') === 0) yield `the week of ${account} is counted without a quota`
+  if (week.length > 0 && rule(state, `${pool}/accounts/${account}`, 'quotaWeek') === 0)
+    yield `the week of ${account} is counted without a quota`
 }
 
 /** Leases under notice hold members, have the timer of the notice, and are named for a waiter of the pool. */

@@ -49,7 +49,7 @@ export function weekQuota(state: State, pool: PoolState, account: string): numbe
   return hasWeekQuotas(state) ? rule(state, accountName(pool, account), 'quotaWeek') : 0
 }
 
-/** Returns the use of an account in the last week, at the present log time. */
+/** The use of an account in the last week, at the present log time. */
 export function weekOf(state: State, pool: PoolState, account: string): Week {
   const known = pool.accounts.get(account)
   return known === undefined ? [] : weekAt(known, state.elapsed)

@@ -67,7 +67,7 @@ function beyondWeek(state: State, pool: PoolState, claim: PoolClaim, maxLife: nu
 }
 
 /**
- * Returns the use of the account of a new window in the week in which that is most: by its windows, each counted where it begins, and before them, as far as that
+ * Returns the use of an account in the week in which a new window would make it the most: by its windows, each counted where it begins, and before them, as far as that
  * (`week`) still counts then.
  */
 function mostInWeek(pool: PoolState, claim: PoolClaim, maxLife: number, week: Week): { readonly used: number; readonly reserved: number } {
