@@ -60,7 +60,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
       return () => page.locator('main').innerText()
     }
     const covered = await main('lib/c.ts')
-    await expect.poll(covered).toContain('by repo/lib with all names below it')
+    await expect.poll(covered).toContain('by its claim of repo/lib with all names below it')
     expect(await covered()).toContain('next, after ann, who holds repo/lib with all names below it')
     await expect.poll(await main('src')).toContain('next, after ann, who holds repo/src/a.ts')
     const queued = await main('src/b.ts')

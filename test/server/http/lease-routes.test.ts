@@ -1,5 +1,6 @@
 /** Fields of new leases, wishes for a ttl, and leases that a client without a memory gets back, over HTTP. */
 import { describe, expect, test } from 'vitest'
+import { propose } from '../../../src/lessor/propose.ts'
 import { world } from '../../support/http-world.ts'
 
 describe('ttl: { preferred, min, max }', () => {
@@ -143,16 +144,24 @@ test('views tell what stands in the way around a name: covering requests above, 
   await using here = await world()
   const ask = (holder: string, resource: string, more = {}) => here.ask('POST', '/v1/leases', { resources: [resource], holder, ...more })
   await ask('ann', 'lib/a/b.ts')
-  const waiting = await ask('bob', 'lib', { covers: true, wait: true })
+  const waiting = await propose(here.lessor, {
+    kind: 'acquire',
+    holder: 'bob',
+    ttl: 30_000,
+    wants: [{ resource: 'lib' }],
+    covers: true,
+    wait: true,
+  })
+  const lease = waiting.kind === 'queued' ? waiting.lease : 0
   expect((await here.ask('GET', '/v1/resources/lib')).json).toMatchObject({
     queue: [{ holder: 'bob', covers: true }],
     heldBelow: [{ resource: 'lib/a/b.ts', holder: 'ann', expiresAt: expect.any(String) }],
   })
-  const above = { resource: 'lib', holder: 'bob', lease: waiting.json.lease, position: 0, covers: true }
+  const above = { resource: 'lib', holder: 'bob', lease, position: 0, covers: true }
   for (const name of ['lib/a/b.ts', 'lib/free'])
     expect((await here.ask('GET', `/v1/resources/${name}`)).json.waitersAbove).toMatchObject([above])
   expect((await here.ask('GET', '/v1/resources/libs')).json).not.toHaveProperty('waitersAbove')
-  expect((await here.ask('GET', `/v1/leases/${waiting.json.lease}`)).json).toMatchObject({ covers: true, status: 'waiting' })
+  expect((await here.ask('GET', `/v1/leases/${lease}`)).json).toMatchObject({ covers: true, status: 'waiting' })
 })
 
 test('permits are stated by each request, and the views tell who states what', async () => {
