@@ -153,14 +153,6 @@ export const CASE_BUGS: readonly Planted[] = [
     profiles,
   },
   {
-    name: 'a grant does not look at the comparisons that it brings',
-    file: 'src/kernel/rule/transaction.js',
-    find: 'if (untrue !== undefined)',
-    put: 'if (false)',
-    expected: ['S26'],
-    profiles,
-  },
-  {
     name: 'a release forgets the changes that it brings',
     file: 'src/kernel/rule/release.js',
     find: 'if (command.changes !== undefined)',

@@ -167,7 +167,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a survivor that has not read all lost records reuses their numbers': { profile: 'cases', seed: 1 },
   'a waiter that has gone still counts against the limit of its key': { profile: 'cases', seed: 1 },
   'the limit of a key on its waiters is not looked at': { profile: 'cases', seed: 1 },
-  'a grant does not look at the comparisons that it brings': { profile: 'cases', seed: 1 },
   'a release forgets the changes that it brings': { profile: 'cases', seed: 1 },
   'a lease that gave back its member is preempted all the same': { profile: 'cases', seed: 1 },
   'the send time of a renewal by a second thread is computed back from a validity that changes': { profile: 'cases', seed: 1 },
