@@ -63,6 +63,8 @@ const LASTING: ReadonlySet<ErrorReason | undefined> = new Set<ErrorReason>([
 ])
 const ANSWER_AFTER = 1_000
 
+type RecordHeader = Parameters<BatchWriter['take']>[0]
+
 /** The part of passing.ts that is used here. It uses the timekeeper, which writes here, and so cannot be imported. */
 interface PassingRules {
   mark(proposals: readonly Proposal[]): RenewalMark | undefined
@@ -165,16 +167,13 @@ export class Outbox {
     const { proposer, state, stats } = this.#log
     const wall = Math.max(0, Math.floor(this.#clock.wall()))
     const renewal = this.#passing?.mark(this.#next.proposals)
-    const { index } = this.#log.end
-    const isUnread = index > state.index
-    const { bytes, batch } = this.#next.take({
+    const header: RecordHeader = {
       ...{ proposer, seq, wall },
-      applied: isUnread ? index : state.index,
-      decisionHash: isUnread ? [0, 0] : [state.decisionHashA, state.decisionHashB],
-      ...(isUnread && { unread: true }),
-      ...(renewal?.reads && { reads: true }),
+      applied: state.index,
+      decisionHash: [state.decisionHashA, state.decisionHashB],
       ...(this.#firstRules !== undefined && { rules: this.#firstRules }),
-    })
+    }
+    const { bytes, batch } = this.#next.take(this.#passing === undefined ? header : this.#ofShared(header, renewal))
     this.stats.appends++
     this.stats.commands += batch.proposals.length
     this.#flight = {
@@ -183,6 +182,13 @@ export class Outbox {
       ...{ underWay: false, lost: false, settled: false },
     }
     return this.#flight
+  }
+
+  /** The header of a record on a shared log: it may stand behind records that were not read here. */
+  #ofShared(header: RecordHeader, renewal: RenewalMark | undefined): RecordHeader {
+    const { index } = this.#log.end
+    const unread = index > header.applied && ({ applied: index, decisionHash: [0, 0], unread: true } as const)
+    return { ...header, ...unread, ...(renewal?.reads && { reads: true }) }
   }
 
   #refill(): void {
