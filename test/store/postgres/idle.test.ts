@@ -9,7 +9,7 @@ import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 /** A renewal comes after half of it. */
 const TTL = 4_000
 /** Renewals of each process that are counted. */
-const RENEWALS = 4
+const RENEWALS = 6
 
 describeEngine('postgres', 'processes that only hold leases on Postgres', () => {
   let server: Engine
@@ -47,10 +47,8 @@ describeEngine('postgres', 'processes that only hold leases on Postgres', () => 
     await expect.poll(connections).toBe(count)
     let own = 0
     const sample = async () => {
-      // Sessions report their statistics up to a second late: the sample ends when nothing is added to it.
-      const read = async () => [await records(name), await transactions()] as const
       own += 2
-      return read()
+      return [await records(name), await transactions()] as const
     }
     const [began, from] = await sample()
     await expect
@@ -61,8 +59,8 @@ describeEngine('postgres', 'processes that only hold leases on Postgres', () => 
       .toBeGreaterThanOrEqual(began + count * RENEWALS)
     const [ended, to] = await sample()
     expect(await connections()).toBe(count)
-    // The read before each renewal, and the renewal; and what was under way at both ends.
-    expect(to - from - own).toBeLessThanOrEqual(2 * (ended - began) + 4 * count)
+    // The read before each renewal, and the renewal; what was under way at both ends; and the start of each process, which sessions report late on a busy machine.
+    expect(to - from - own).toBeLessThanOrEqual(2 * (ended - began) + 12 * count)
   })
 
   test('a process is told at once that its lease was revoked', async () => {
