@@ -37,6 +37,7 @@ async function bundle(dist, input, { into, platform, output }) {
   const isOptional = id => optional.some(name => id === name || id.startsWith(`${name}/`))
   const packages = new Set()
   const bundled = await rolldown({
+    experimental: { attachDebugInfo: 'none' }, // no comments with the names of files: a hundred kilobytes
     input,
     platform,
     // A package in the bundle may need an optional one for itself: then that is in the bundle as well.

@@ -97,9 +97,9 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
     'the pool {pool} cannot give [{count|members}][{total} units][ with {each} units each][ with the same {near}] now: {free} that match are free[, and {queue} wait]',
   'pool-reserved': 'the pool {pool} is reserved at that time by {holders|list}: ask for fewer members, or for another time',
   'pool-quota-used':
-    '{account} holds {held} of the {quota} units of {pool}[ of the kind {kind}] that it may hold, and this request could take {units}: wait[, leave out {kind} by a condition], or give some back',
+    '{account} holds {held} of its {quota} units of {pool}[ of the kind {kind}], and this could take {units}: wait[, leave out {kind} by a condition], or give some back',
   'pool-week-used':
-    '{account} has used the {quota|time} of units that it may use of {pool} in a week; some of it is free again in {again|time} at the earliest: wait, or let an operator raise quotaWeek of {policy}',
+    '{account} has used its {quota|time} of units of {pool} in a week: wait {again|time} at least, or let an operator raise quotaWeek of {policy}',
   'needed-by-waiter': '{holder} waits for members of {pool} that lease {lease} holds: it is not extended',
   'needed-by-reservation': '{holder} has reserved members of {pool} for that time: lease {lease} is not extended',
   quiet: 'the log lost records: nothing is granted until the longest ttl ({quiet|time}) has passed; ask again later',
@@ -151,7 +151,7 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'pool-quota':
     '{account} may hold {quota} units of {pool} in all[ of the kind {kind}], and asks for {units}: ask for less, [leave out {kind} by a condition, ]or let an operator raise quotaUnits of {policy}',
   'pool-week':
-    '{account} may use {quota|time} of units of {pool} in a week, and would use {reserved|time} in a week of its reservations[, beside {used|time} that it has used]: reserve less, or let an operator raise quotaWeek of {policy}',
+    '{account} may use {quota|time} of units of {pool} in a week, and would use {reserved|time} by reservations[, beside {used|time} used]: reserve less, or let an operator raise quotaWeek of {policy}',
   'too-long-life': 'lease {lease} would live for {life|time} in all, and its policy allows {limit|time}',
   'too-many-descendants':
     'the family of lease {lease} has {limit} leases, as many as may end together: take a parent without so many children',

@@ -24,7 +24,7 @@ interface InPage {
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
 /** Bytes of everything that the page loads, compressed. */
-const MAX_BUNDLE = 80_000
+const MAX_BUNDLE = 82_000
 
 /** Each would call `ran()` or send a request to `evil.invalid` if the page treated it as anything but text. */
 const PAYLOADS = [
@@ -63,7 +63,7 @@ const PAYLOADS = [
   '<img src="https://evil.invalid/32">',
 ]
 
-test('everything that the page loads is at most 80 kB, compressed', () => {
+test('everything that the page loads is at most 82 kB, compressed', () => {
   const files = ['index.html', 'page.js', 'page.css', 'page.svg'].map(name => join(root, 'dist/dashboard', name))
   expect(
     files.filter(file => !existsSync(file)),

@@ -426,7 +426,7 @@ function Reservations({ pool: { reservations }, hues }: { readonly pool: PoolAns
 }
 
 /** The units that an account may hold, and borrow, and of each kind with a quota what it holds: `4 +2 · h100 1 of 2`. */
-function quotaText({ quota, borrow, kinds = [] }: Pick<PoolAnswerView['accounts'][number], 'quota' | 'borrow' | 'kinds'>): string {
+function quotaText({ quota, borrow, kinds = [] }: PoolAnswerView['accounts'][number]): string {
   const all = quota === 0 ? [] : [`${quota}${borrow > 0 ? ` +${borrow}` : ''}`]
   return [...all, ...kinds.map(({ kind, held, quota }) => `${kind} ${held} of ${quota}`)].join(' · ') || '·'
 }
@@ -452,21 +452,21 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
               </tr>
             </thead>
             <tbody>
-              {accounts.slice(0, 50).map(({ account, held, waiting, quota, borrow, week, kinds, weight, usage }) => (
-                <tr key={account}>
+              {accounts.slice(0, 50).map(of => (
+                <tr key={of.account}>
                   <td>
-                    <Account name={account} hues={hues} />
+                    <Account name={of.account} hues={hues} />
                   </td>
-                  <td class="end">{held}</td>
-                  <td class="end">{waiting}</td>
-                  <td class="end">{quotaText({ quota, borrow, kinds })}</td>
-                  <td class="end" title={week && week.again > 0 ? `some of it is free again in ${duration(week.again)}` : ''}>
-                    {week === undefined ? '·' : `${duration(week.used)} of ${duration(week.quota)}`}
+                  <td class="end">{of.held}</td>
+                  <td class="end">{of.waiting}</td>
+                  <td class="end">{quotaText(of)}</td>
+                  <td class="end" title={of.week && of.week.again > 0 ? `some of it is free again in ${duration(of.week.again)}` : ''}>
+                    {of.week === undefined ? '·' : `${duration(of.week.used)} of ${duration(of.week.quota)}`}
                   </td>
-                  <td class="end">{weight}</td>
-                  <td class="end" title={`${usage} unit-ms, decayed`}>
-                    {duration(usage)}
-                    <span class="second">{used === 0 ? '' : `${Math.round((100 * usage) / used)} %`}</span>
+                  <td class="end">{of.weight}</td>
+                  <td class="end" title={`${of.usage} unit-ms, decayed`}>
+                    {duration(of.usage)}
+                    <span class="second">{used === 0 ? '' : `${Math.round((100 * of.usage) / used)} %`}</span>
                   </td>
                 </tr>
               ))}
