@@ -173,7 +173,7 @@ export const POOL_BUGS: readonly Planted[] = [
   {
     name: 'an account waits as if it held what a waiter before asked for that cannot be served',
     file: 'src/kernel/rule/pool/order.js',
-    find: 'if (!this.#mayBeServed(claim, units))',
+    find: 'if (!this.#mayBeServed(claim))',
     put: 'if (false)',
     expected: ['S14'],
     profiles: ['pool'],

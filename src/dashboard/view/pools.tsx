@@ -433,12 +433,14 @@ function quotaText({ quota, borrow, kinds = [] }: PoolAnswerView['accounts'][num
 
 function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView; readonly hues: Hues }): VNode {
   const used = accounts.reduce((sum, { usage }) => sum + usage, 0)
+  const hasWeeks = accounts.some(({ week }) => week !== undefined)
   return (
     <Card title="Accounts">
       {accounts.length === 0 ? (
         <Empty>No account has used it.</Empty>
       ) : (
-        <div class="scroll">
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
+        <section class="scroll" aria-label="Accounts" tabIndex={0}>
           <table class="plain">
             <thead>
               <tr>
@@ -446,7 +448,7 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
                 <th class="end">Held</th>
                 <th class="end">Waiting</th>
                 <th class="end">Quota</th>
-                <th class="end">Week</th>
+                {hasWeeks ? <th class="end">Week</th> : null}
                 <th class="end">Weight</th>
                 <th class="end">Used</th>
               </tr>
@@ -460,9 +462,11 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
                   <td class="end">{of.held}</td>
                   <td class="end">{of.waiting}</td>
                   <td class="end">{quotaText(of)}</td>
-                  <td class="end" title={of.week && of.week.again > 0 ? `some of it is free again in ${duration(of.week.again)}` : ''}>
-                    {of.week === undefined ? '·' : `${duration(of.week.used)} of ${duration(of.week.quota)}`}
-                  </td>
+                  {hasWeeks ? (
+                    <td class="end" title={of.week && of.week.again > 0 ? `some of it is free again in ${duration(of.week.again)}` : ''}>
+                      {of.week === undefined ? '·' : `${duration(of.week.used)} of ${duration(of.week.quota)}`}
+                    </td>
+                  ) : null}
                   <td class="end">{of.weight}</td>
                   <td class="end" title={`${of.usage} unit-ms, decayed`}>
                     {duration(of.usage)}
@@ -472,7 +476,7 @@ function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView;
               ))}
             </tbody>
           </table>
-        </div>
+        </section>
       )}
     </Card>
   )
