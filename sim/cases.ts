@@ -15,7 +15,16 @@ import type { Crew } from './directed-crew.ts'
 import { Held } from './holder.ts'
 import { FACE_NAME } from './mixed-wishes.ts'
 import { Host, HostLessor } from './participants.ts'
-import { givenBack, noticeOfTransferred, offer, passedOnUnderNotice, quotaOfKind, weekUsedUp, withoutWaiting } from './pool-cases.ts'
+import {
+  givenBack,
+  noticeOfTransferred,
+  offer,
+  passedOnUnderNotice,
+  quotaOfKind,
+  renewedReservation,
+  weekUsedUp,
+  withoutWaiting,
+} from './pool-cases.ts'
 import type { ReplicatedLog } from './replicated-log.ts'
 
 const SCENES: readonly Scene[] = [
@@ -44,6 +53,7 @@ const SCENES: readonly Scene[] = [
   weekUsedUp,
   // The elector writes records that are no renewals, all the time.
   crew => crew.withoutElector(() => passedRenewals(crew)),
+  renewedReservation,
 ]
 
 export async function playCases(crew: Crew): Promise<void> {

@@ -146,7 +146,7 @@ export const COMBINED_BUGS: readonly Planted[] = [
     find: 'if (lease.extras?.open === true && ahead === 0)',
     put: 'if (false)',
     expected: ['S7'],
-    profiles: ['directed', 'combined'],
+    profiles: ['cases', 'directed', 'combined'],
   },
   {
     name: 'the term of a reservation ends it before its window begins',

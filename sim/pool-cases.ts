@@ -1,5 +1,6 @@
 /** The scenes of cases.ts that need a pool. */
 import { findLease } from '../src/kernel/state/leases.ts'
+import { LIVE } from '../src/kernel/state.ts'
 import { acquire, LONG, leaseOf } from './case-steps.ts'
 import type { Crew } from './directed-crew.ts'
 import { POOL } from './pools.ts'
@@ -97,4 +98,18 @@ export async function withoutWaiting(crew: Crew, queue: 'fifo' | 'fit' | 'backfi
     if (waiting.kind === 'granted')
       crew.site.world.violate('S10', `a request was refused (${JSON.stringify(outcome)}), and is granted at once if it waits`)
   }
+}
+
+/** A granted reservation belongs to the first process that renews it: another one of its name cannot claim it. */
+export async function renewedReservation(crew: Crew): Promise<void> {
+  const { world, referee } = crew.site
+  await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue: 'fifo' } })
+  await offer(crew, 1, [], LONG)
+  const lease = await leaseOf(crew, { wait: true, maxLife: 1_000, pool: { pool: POOL, from: 100 } })
+  await crew.until('the window has begun', () => findLease(referee.state, lease)?.status === LIVE)
+  await crew.propose({ kind: 'renew', leases: [lease] })
+  const claimed = await crew.propose({ kind: 'claim', lease })
+  if (claimed.kind === 'done') world.violate('S7', 'a reservation that one process had renewed was claimed by another one')
+  referee.givenUp.add(lease)
+  await crew.propose({ kind: 'release', lease })
 }
