@@ -77,7 +77,9 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
     })
     await other.end()
     await eventually(() => store.open())
-    expect((await store.append(Uint8Array.of(1), START)).kind).toBe('appended')
+    // A connection of an attempt that was given up may still have the only session.
+    const appended = await eventually(() => store.append(Uint8Array.of(1), START))
+    expect(appended.kind).toBe('appended')
   })
 
   test('leases work: there is one holder at a time, and the next waiter is granted after a release', async () => {
