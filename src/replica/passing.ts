@@ -17,7 +17,7 @@ import type { IdleMode } from './idle-mode.ts'
 import type { Log } from './log.ts'
 import type { Timekeeper } from './timekeeper.ts'
 
-/** A reader must have shown itself within so long, as a part of the longest time between two reads. A reader renews more often, unless its ttl is long. */
+/** If no reader has renewed for this part of the longest time between two reads, another process becomes the reader. Readers renew more often, unless their ttl is long. */
 const SILENCE = 0.5
 
 export interface PassingOptions {
@@ -31,7 +31,7 @@ export interface PassingOptions {
 export class Passing {
   readonly #options: PassingOptions
   #isReader = false
-  /** A reader must have shown itself after this record: the last one that was known here about `SILENCE` ago. */
+  /** The last record that was known here a while ago (`SILENCE`). If no reader has renewed since then, this process becomes one. */
   #since = 0
   #next = { index: 0, at: 0 }
 
@@ -46,7 +46,7 @@ export class Passing {
     this.#next = { index: log.state.index, at: clock.now() }
   }
 
-  /** This process has renewed behind records that it has not read. The process that reads has counted the terms of others since: what was counted here is of terms that are over. */
+  /** Returns whether this process has renewed since its last read. Its counts of other leases are then out of date, and the reader has newer ones. */
   get isBehind(): boolean {
     return this.#options.log.passed.last !== undefined
   }

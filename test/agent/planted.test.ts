@@ -19,6 +19,20 @@ afterAll(() => rmSync(place, { recursive: true, force: true }))
 
 type Scenario = (town: AgentTown) => Promise<boolean>
 
+type Begun = Awaited<ReturnType<AgentTown['begin']>>
+
+/** While `one` cannot reach the server for longer than its claim lasts, `two` claims `names[1]` and gives it back. Returns whether `one` has lost `names[0]`. */
+async function isLostMeanwhile(town: AgentTown, one: Begun, two: Begun, names: readonly [string, string]): Promise<boolean> {
+  await one.agent.claim([names[0]])
+  await two.agent.claim([names[1]])
+  one.lessor.stopAnswering()
+  await town.clock.advance(70_000)
+  await two.agent.release()
+  one.lessor.answer()
+  await town.clock.advance(30_000)
+  return (await one.agent.mine()).held.length === 0
+}
+
 /** Each returns whether its rule held. */
 const RULES = {
   'the same names again are the same claim': async town => {
@@ -35,29 +49,11 @@ const RULES = {
     return (await other.look('a')).names[0]?.waiters.length === 1
   },
   'a claim that another holder had meanwhile is lost': async town => {
-    const { agent: one, lessor } = await town.begin('one')
-    const { agent: two } = await town.begin('two')
-    await one.claim(['a'])
-    await two.claim(['a'])
-    lessor.stopAnswering()
-    await town.clock.advance(70_000)
-    await two.release()
-    lessor.answer()
-    await town.clock.advance(30_000)
-    return (await one.mine()).held.length === 0
+    return isLostMeanwhile(town, await town.begin('one'), await town.begin('two'), ['a', 'a'])
   },
   'a claim of a folder in which another holder had a file meanwhile is lost': async town => {
     const workspace = { root: '/r', prefix: 'repo/a' }
-    const { agent: one, lessor } = await town.begin('one', { workspace })
-    const { agent: two } = await town.begin('two', { workspace })
-    await one.claim(['src'])
-    await two.claim(['src/a.ts'])
-    lessor.stopAnswering()
-    await town.clock.advance(70_000)
-    await two.release()
-    lessor.answer()
-    await town.clock.advance(30_000)
-    return (await one.mine()).held.length === 0
+    return isLostMeanwhile(town, await town.begin('one', { workspace }), await town.begin('two', { workspace }), ['src', 'src/a.ts'])
   },
   'a revoked claim is not resumed': async town => {
     const { agent, leases } = await town.begin('one')

@@ -106,24 +106,17 @@ describe('processes that only hold leases', () => {
     expect(ended).toEqual([dead.lease])
   })
 
-  test('notice with the next renewal that their last one is lost', async () => {
+  test.each([
+    ['renewal', renew],
+    ['read', (replica: Replica, lease: number) => replica.read({ kind: 'lease', lease })],
+  ] as const)('notice with the next %s that their last renewal is lost', async (_, next) => {
     const rig = new Rig()
     await using idlers = await Idlers.open(rig, 3)
     const { passers } = await idlers.parts(rig)
     const { replica, lease } = passers[0]!
     await renew(replica, lease)
     rig.log.loseTail(1)
-    await expect(renew(replica, lease)).rejects.toMatchObject({ code: 'DIVERGED' })
-  })
-
-  test('notice with the next read that their last renewal is lost', async () => {
-    const rig = new Rig()
-    await using idlers = await Idlers.open(rig, 3)
-    const { passers } = await idlers.parts(rig)
-    const { replica, lease } = passers[0]!
-    await renew(replica, lease)
-    rig.log.loseTail(1)
-    await expect(replica.read({ kind: 'lease', lease })).rejects.toMatchObject({ code: 'DIVERGED' })
+    await expect(next(replica, lease)).rejects.toMatchObject({ code: 'DIVERGED' })
   })
 
   test('acquire and release behind what they have not read', async () => {

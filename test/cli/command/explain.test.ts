@@ -2,18 +2,10 @@
 import { expect, test } from 'vitest'
 import { type ExplainedRules, explanation } from '../../../src/cli/command/explain.ts'
 
+const GRANT = { lease: 7, incarnation: 7, token: 9, units: 1, shared: false, since: 0, remaining: 4_000 } as const
+
 test('explain says the state of a resource, its reason and what would change it', () => {
-  const grant = {
-    resource: 'r',
-    lease: 7,
-    holder: 'h',
-    incarnation: 7,
-    token: 9,
-    units: 1,
-    shared: false,
-    since: 0,
-    remaining: 4_000,
-  } as const
+  const grant = { ...GRANT, resource: 'r', holder: 'h' } as const
   const past = { lease: 7, holder: 'h', token: 9, since: 0, until: 60_000, revision: 1 } as const
   const known: ExplainedRules = {
     resource: { resource: 'r', capacity: 1, grants: [], queue: [], fence: 0 },
@@ -88,17 +80,7 @@ test('explain says how many permits are taken, and who states which number where
 })
 
 test('explain says what stands in the way around a name', () => {
-  const grant = {
-    lease: 7,
-    holder: 'ann',
-    incarnation: 7,
-    token: 9,
-    units: 1,
-    shared: false,
-    since: 0,
-    remaining: 4_000,
-    status: 'live' as const,
-  }
+  const grant = { ...GRANT, holder: 'ann', status: 'live' } as const
   const waiter = { lease: 8, holder: 'bob', incarnation: 8, position: 0, units: 1, shared: false, priority: 0, since: 0, covers: true }
   const say = (resource: Partial<ExplainedRules['resource']>) =>
     explanation({

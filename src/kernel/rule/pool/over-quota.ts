@@ -67,8 +67,8 @@ function beyondWeek(state: State, pool: PoolState, claim: PoolClaim, maxLife: nu
 }
 
 /**
- * Returns the use of an account in the week in which a new window would make it the most: by its windows, each counted where it begins, and before them, as far as that
- * (`week`) still counts then.
+ * Returns the largest use of an account in any week that contains the beginning of a new window. Each window counts in full where it begins; earlier use (`week`) counts
+ * while it is less than a week ago.
  */
 function mostInWeek(pool: PoolState, claim: PoolClaim, maxLife: number, week: Week): { readonly used: number; readonly reserved: number } {
   const uses = [{ begin: claim.from, use: useOf(pool, claim, maxLife) }]
