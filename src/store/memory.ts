@@ -8,6 +8,7 @@ import { LeaseError } from '../errors.ts'
 import type { RenewalMark, Snapshot, Store, Waker } from '../store.ts'
 import { type Appended, type LogRecord, type Opened, type Position, type Profile, type Read, type Rejected, START } from '../store.ts'
 import { storeClosed, storeNotOpened } from './closed.ts'
+import { type LastMarks, marksAfter, NO_MARKS, passes } from './last-marks.ts'
 import { Wakeups } from './wakeups.ts'
 
 /** One answer carries at most this much. A larger record travels alone. */
@@ -21,12 +22,6 @@ interface MemoryRecord {
   readonly last: LastMarks
 }
 
-/** The index of the last record that is no renewal, and of the last renewal whose writer reads. */
-interface LastMarks {
-  readonly other: number
-  readonly reads: number
-}
-
 interface MemorySnapshot {
   readonly position: Position
   readonly chunks: readonly Uint8Array[]
@@ -38,7 +33,7 @@ export class MemoryLog {
   readonly #clock: Clock
   /** The last record that was trimmed. Its nonce is kept, so that readers at this position can continue. */
   #floor = START
-  #floorMarks: LastMarks = { other: 0, reads: 0 }
+  #floorMarks = NO_MARKS
   #records: MemoryRecord[] = []
   #snapshot: MemorySnapshot | undefined
   #epoch = 0
@@ -104,12 +99,10 @@ export class MemoryLog {
     const missed = this.#following(after)
     const position = { index: this.head.index + 1, nonce: nonce ?? this.#clock.bits() }
     const last = marksAfter(before, position.index, renewal)
-    const past = renewal?.past
-    const passes = past !== undefined && past.read < position.index - 1 && before.other <= past.read && before.reads > past.since
     const complete = (missed.at(-1)?.position ?? after).index === position.index - 1
     this.#records.push({ position, bytes: bytes.slice(), stamp: this.#clock.now(), last })
     this.#wakeups.wake()
-    if (passes) return { kind: 'passed', position }
+    if (passes(before, position.index - 1, renewal)) return { kind: 'passed', position }
     return complete && size(missed) <= MAX_BYTES ? { kind: 'appended', position, missed } : { kind: 'behind', position }
   }
 
@@ -200,11 +193,6 @@ export class MemoryLog {
 export interface AppendOptions {
   readonly nonce?: bigint | undefined
   readonly renewal?: RenewalMark | undefined
-}
-
-function marksAfter({ other, reads }: LastMarks, index: number, renewal: RenewalMark | undefined): LastMarks {
-  if (renewal === undefined) return { other: index, reads }
-  return { other, reads: renewal.reads ? index : reads }
 }
 
 export interface MemoryStoreOptions {

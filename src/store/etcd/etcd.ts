@@ -17,6 +17,7 @@ import {
   type Position,
   type Profile,
   type Read,
+  type RenewalMark,
   type Snapshot,
   type Store,
   type Waker,
@@ -49,6 +50,7 @@ interface InUse {
 /** A store on a log in an etcd cluster. */
 export class EtcdStore implements Store {
   readonly #options: Required<Omit<EtcdStoreOptions, 'user' | 'tls'>> & Pick<EtcdStoreOptions, 'user' | 'tls'>
+  readonly passesRenewals = true
   readonly #keys: EtcdKeys
   readonly #closing = new AbortController()
   readonly #readers: WaitingReaders
@@ -115,9 +117,9 @@ export class EtcdStore implements Store {
     }
   }
 
-  async append(record: Uint8Array, after: Position): Promise<Appended> {
+  async append(record: Uint8Array, after: Position, renewal?: RenewalMark): Promise<Appended> {
     const { appender, tail } = this.#open()
-    const appended = await appender.append(record, after)
+    const appended = await appender.append(record, after, renewal)
     if (appended.kind === 'appended' || appended.kind === 'behind') tail.confirm(appended.position)
     return appended
   }

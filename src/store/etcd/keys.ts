@@ -14,7 +14,7 @@
 import { LeaseError } from '../../errors.ts'
 import type { Position } from '../../store.ts'
 
-export const FORMAT = '1'
+export const FORMAT = '2'
 const DIGITS = 16
 const NAME = /^[A-Za-z0-9._-]+(\/[A-Za-z0-9._-]+)*$/
 

@@ -2,6 +2,7 @@
 import { LeaseError } from '../../errors.ts'
 import type { LogRecord, Position, Rejected } from '../../store.ts'
 import { START } from '../../store.ts'
+import { type LastMarks, NO_MARKS } from '../last-marks.ts'
 import type { Copies, Gateway } from './gateway.ts'
 import { base64, type EtcdKeys, FORMAT } from './keys.ts'
 import {
@@ -16,7 +17,7 @@ import {
   range,
   type TransactionAnswer,
 } from './message.ts'
-import { type EtcdRecord, Parts, pack } from './parts.ts'
+import { type EtcdRecord, Parts, pack, splitMarks, withMarks } from './parts.ts'
 
 /** One answer carries at most this much. A larger record travels alone. */
 export const MAX_RECORDS = 1_000
@@ -34,6 +35,8 @@ export class EtcdLog {
   readonly keys: EtcdKeys
   readonly parts: Parts
   readonly #gateway: Gateway
+  /** The last record that was seen here. */
+  #last: Pick<EtcdRecord, 'position' | 'marks'> = { position: START, marks: NO_MARKS }
   /** The typical size of a record, so that a range fetches about as much as one answer carries. */
   #typical = MAX_BYTES / 64
 
@@ -123,8 +126,37 @@ export class EtcdLog {
     return records
   }
 
+  /** The end of the log, if it contains `after`, and fewer than a thousand records follow. Reads one of them at most. */
+  async endAfter(after: Position): Promise<Pick<EtcdRecord, 'position' | 'marks'> | undefined> {
+    const { index } = after
+    const { succeeded, responses = [] } = await this.transact({
+      compare: [exists(this.keys.record(after))],
+      success: [range({ ...this.keys.records(index + 1, index + 1 + MAX_RECORDS), limit: 1, keys_only: true })],
+      failure: [],
+    })
+    const count = Number(responses[0]?.response_range?.count ?? 0)
+    if (!succeeded || count === MAX_RECORDS) return undefined
+    if (count === 0) return { position: after, marks: this.marksOf(after) }
+    const last = { ...this.keys.records(index + count, index + count + 1), limit: 1 }
+    const { kvs: [kv] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', last)
+    return kv && this.stored(kv)
+  }
+
+  /** The marks of the record at a position. Of one that was not seen here: as if it were no renewal, and nobody read. */
+  marksOf({ index, nonce }: Position): LastMarks {
+    const { position, marks } = this.#last
+    return position.index === index && position.nonce === nonce ? marks : { other: index, reads: 0 }
+  }
+
+  /** This record was seen in the log, or put there. */
+  saw({ position, marks }: Pick<EtcdRecord, 'position' | 'marks'>): void {
+    if (position.index >= this.#last.position.index) this.#last = { position, marks }
+  }
+
   stored({ key, value = '' }: KeyValue): EtcdRecord {
-    return { position: this.keys.position(key), value: Buffer.from(value, 'base64') }
+    const record = { position: this.keys.position(key), ...splitMarks(Buffer.from(value, 'base64')) }
+    this.saw(record)
+    return record
   }
 
   transact(transaction: EtcdTransaction, copies?: Copies): Promise<TransactionAnswer> {
@@ -135,7 +167,7 @@ export class EtcdLog {
   async #createLog(): Promise<void> {
     await this.transact({
       compare: [absent(this.keys.log)],
-      success: [put(this.keys.record(START), base64(pack(new Uint8Array()))), put(this.keys.format, base64(FORMAT))],
+      success: [put(this.keys.record(START), base64(withMarks(NO_MARKS, pack(new Uint8Array())))), put(this.keys.format, base64(FORMAT))],
       failure: [],
     })
   }

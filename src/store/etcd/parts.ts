@@ -1,5 +1,5 @@
 /**
- * The value of a record's key: its bytes, or a reference to parts under other keys. Parts are used if the record is too large for one
+ * The value of a record's key: its marks (last-marks.ts), and its bytes or a reference to parts under other keys. Parts are used if the record is too large for one
  * request, and if it is tried at several indexes at once: then each index carries a short reference, and the bytes are sent once.
  *
  * Records are deflated, because batches repeat themselves and shrink to a fraction. Every byte is copied by the gateway, log, disk and
@@ -9,6 +9,7 @@ import { promisify } from 'node:util'
 import { deflateRaw, deflateRawSync, inflateRawSync } from 'node:zlib'
 import { LeaseError } from '../../errors.ts'
 import type { Position } from '../../store.ts'
+import { type LastMarks, NO_MARKS } from '../last-marks.ts'
 import type { Gateway } from './gateway.ts'
 import { base64, type EtcdKeys } from './keys.ts'
 import { type EtcdOperation, put, range, type TransactionAnswer } from './message.ts'
@@ -26,10 +27,29 @@ const WORTH_PACKING = 512
 /** Far more than any record. A value that inflates to more was not written by this program. */
 const LARGEST = 1 << 28
 
+const MARK_BYTES = 6
+
 /** A record as stored in etcd: its value is the bytes, packed, or a reference to parts. */
 export interface EtcdRecord {
   readonly position: Position
+  readonly marks: LastMarks
   readonly value: Buffer
+}
+
+/** What is put under the key of a record. */
+export function withMarks({ other, reads }: LastMarks, value: Uint8Array): Buffer {
+  const whole = Buffer.allocUnsafe(2 * MARK_BYTES + value.length)
+  whole.writeUIntBE(other, 0, MARK_BYTES)
+  whole.writeUIntBE(reads, MARK_BYTES, MARK_BYTES)
+  whole.set(value, 2 * MARK_BYTES)
+  return whole
+}
+
+/** A value that is too short was not written by this program, and has no bytes either. */
+export function splitMarks(whole: Buffer): { readonly marks: LastMarks; readonly value: Buffer } {
+  const value = whole.subarray(2 * MARK_BYTES)
+  if (value.length === 0) return { marks: NO_MARKS, value }
+  return { marks: { other: whole.readUIntBE(0, MARK_BYTES), reads: whole.readUIntBE(MARK_BYTES, MARK_BYTES) }, value }
 }
 
 /** A value that contains the bytes themselves. */
@@ -82,7 +102,7 @@ export class Parts {
   whole(stored: EtcdRecord, parts: ReadonlyMap<string, Buffer>): EtcdRecord {
     const keys = this.keysOf(stored)
     if (keys.length === 0 || !keys.every(key => parts.has(key))) return stored
-    return { position: stored.position, value: Buffer.concat(keys.map(key => parts.get(key)!)) }
+    return { ...stored, value: Buffer.concat(keys.map(key => parts.get(key)!)) }
   }
 
   /** The bytes of the first of these records, until they exceed `most`. Fetches parts of many small records in one request. */

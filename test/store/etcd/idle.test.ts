@@ -3,6 +3,8 @@ import { once } from 'node:events'
 import { type AddressInfo, connect as connectTo, createServer, type Socket } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
+import type { Lease } from '../../../src/lease.ts'
+import type { Leases } from '../../../src/leases.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 import { eventually } from '../../support/eventually.ts'
 
@@ -68,6 +70,30 @@ describeEngine('etcd', 'processes that only hold leases on etcd', () => {
     await eventually(() => expect(way.open()).toBe(1))
     expect(way.asked('/watch')).toBe(before.watches)
     expect(lease.held).toBe(true)
+  })
+
+  test('the renewals of others are not read: one process reads for all', async () => {
+    await using way = await passage(etcd.port)
+    const processes: Leases[] = []
+    const leases: Lease[] = []
+    try {
+      for (let i = 0; i < 3; i++) {
+        processes.push(await connect(`etcd://127.0.0.1:${way.port}/?name=idle/passing`, { holder: `process-${i}` }))
+        leases.push(await processes[i]!.acquire(`job/${i}`, { ttl: 10 * TTL }))
+      }
+      const renewed = async (times: number) => {
+        for (let i = 0; i < times; i++) for (const lease of leases) await lease.renew()
+      }
+      await renewed(4)
+      const before = { transactions: way.asked('/kv/txn'), records: way.asked('/kv/range') }
+      await renewed(20)
+      // Two of three count what came, read the last record and append behind it. The third reads the log, and appends.
+      expect(way.asked('/kv/range') - before.records).toBe(2 * 20)
+      expect(way.asked('/kv/txn') - before.transactions).toBe(2 * 3 * 20)
+      expect(leases.every(lease => lease.held)).toBe(true)
+    } finally {
+      await Promise.all(processes.map(each => each.close()))
+    }
   })
 
   test('a process is told at once that its lease was revoked, also after its connection was lost', async () => {
