@@ -4,9 +4,11 @@ import {
   existsSync,
   lstatSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   realpathSync,
   renameSync,
+  rmdirSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -23,6 +25,7 @@ import { isOnPath, presentHosts } from '../init/detect.ts'
 import { GIT_HOOKS, isEmptyHook, withGitHook, withoutGitHook } from '../init/git-hooks.ts'
 import { findOrStartServer } from '../init/local-server.ts'
 import { type McpEntry, withMcpEntry, withoutMcpEntry } from '../init/mcp-entries.ts'
+import { forgetOriginal, keepOriginal, originalOf } from '../init/originals.ts'
 import { addGlobalOptions, commandInput } from '../invocation.ts'
 import { parseInteger } from '../option-values.ts'
 import { clean } from '../output.ts'
@@ -46,6 +49,14 @@ interface FileChange {
   readonly before: string | undefined
   readonly after: string | undefined
   readonly executable?: true
+}
+
+/** A file of an agent's configuration. `base`: its text before ours, if that is known. */
+interface SettingsChange extends FileChange {
+  readonly base: string | undefined
+  readonly target: AgentHost
+  /** Takes our parts out. */
+  readonly strip: (text: string) => string
 }
 
 const TARGETS = ['claude', 'codex', 'cursor', 'gemini', 'git'] as const
@@ -157,13 +168,11 @@ async function changesFor(targets: readonly Target[], flags: InitFlags, url: str
   if (repository === undefined && (flags.user !== true || targets.includes('git')))
     throw usageError('the present folder is in no git repository', targets.includes('git') ? 'Go into one.' : 'Go into one, or use --user.')
   const command = hookCommand(flags, url)
-  const changes = new Map<string, FileChange>()
+  const git: FileChange[] = []
+  const settings = new Map<string, SettingsChange>()
   for (const target of targets) {
     if (target === 'git') {
-      for (const hook of GIT_HOOKS) {
-        const change = gitChange(hook, join(hooksFolder(repository!.gitDir), hook), flags, command)
-        changes.set(change.path, change)
-      }
+      for (const hook of GIT_HOOKS) git.push(gitChange(hook, join(hooksFolder(repository!.gitDir), hook), flags, command))
       continue
     }
     const root = flags.user === true ? homedir() : repository!.root
@@ -173,30 +182,47 @@ async function changesFor(targets: readonly Target[], flags: InitFlags, url: str
     const mcpPath = join(root, ...(flags.user === true ? mcp.userFile : mcp.file))
     // In a file that has both, the entry stays behind the hooks: it is taken out and added again, so that a second run changes nothing.
     const isOneFile = flags.mcp && mcpPath === hooksPath
-    changeText(changes, hooksPath, target, text => {
-      if (flags.remove === true) return text && withoutHooks(target, text)
-      return withHooks(target, isOneFile && text !== undefined ? withoutMcpEntry(mcp.format, text) : text, hooks)
+    const isRemoved = flags.remove === true
+    changeSettings(settings, hooksPath, target, isRemoved, {
+      add: text => withHooks(target, isOneFile && text !== undefined ? withoutMcpEntry(mcp.format, text) : text, hooks),
+      strip: text => withoutHooks(target, text),
     })
     if (!flags.mcp) continue
-    changeText(changes, mcpPath, target, text =>
-      flags.remove === true ? text && withoutMcpEntry(mcp.format, text) : withMcpEntry(mcp.format, text, mcpEntry(flags, url)),
-    )
+    changeSettings(settings, mcpPath, target, isRemoved, {
+      add: text => withMcpEntry(mcp.format, text, mcpEntry(flags, url)),
+      strip: text => withoutMcpEntry(mcp.format, text),
+    })
   }
-  return [...changes.values()]
+  return [...settings.values(), ...git]
+}
+
+interface Edits {
+  readonly add: (text: string | undefined) => string
+  readonly strip: (text: string) => string
 }
 
 /** A second change of one file comes after the first. */
-function changeText(
-  changes: Map<string, FileChange>,
+function changeSettings(
+  changes: Map<string, SettingsChange>,
   path: string,
   target: AgentHost,
-  change: (text: string | undefined) => string | undefined,
+  isRemoved: boolean,
+  { add, strip }: Edits,
 ): void {
   const known = changes.get(path)
   const before = known === undefined ? readIfThere(path) : known.before
-  const after = edit(path, () => change(known === undefined ? before : known.after))
-  const isLeftEmpty = before !== undefined && after !== before && isEmptySettings(target, after)
-  changes.set(path, { path, before, after: isLeftEmpty ? undefined : after })
+  const original = originalOf(path, before)
+  const text = known === undefined ? (original ?? before) : known.after
+  const stripAll = known === undefined ? strip : (each: string) => strip(known.strip(each))
+  if (!isRemoved) {
+    const after = edit(path, () => add(text))
+    const base = original ?? (before !== undefined && stripAll(before) === before ? before : undefined)
+    changes.set(path, { path, before, base, target, strip: stripAll, after })
+    return
+  }
+  const after = original ?? edit(path, () => text && strip(text))
+  const isLeftEmpty = original === undefined && before !== undefined && after !== before && isEmptySettings(target, after)
+  changes.set(path, { path, before, base: undefined, target, strip: stripAll, after: isLeftEmpty ? undefined : after })
 }
 
 function isEmptySettings(target: AgentHost, text: string | undefined): boolean {
@@ -253,7 +279,10 @@ async function carryOut(all: readonly FileChange[], targets: readonly Target[], 
     if (!isatty(0)) process.exitCode = EXIT.failed
     return false
   }
-  for (const change of changes) write(change)
+  for (const change of changes) {
+    write(change)
+    if ('strip' in change) noteOriginal(change as SettingsChange, flags)
+  }
   if (flags.remove === true) process.stdout.write('Removed. A server that init started goes on.\n')
   else {
     const next = targets.map(target => (target === 'git' ? 'git runs its hooks from now on.' : AGENT_HOOKS[target].next))
@@ -262,10 +291,21 @@ async function carryOut(all: readonly FileChange[], targets: readonly Target[], 
   return true
 }
 
+/** For `--remove`: what was there before, if it could not be told from the text; and no folder that is left empty. */
+function noteOriginal({ path, base, target, after, strip }: SettingsChange, { remove }: InitFlags): void {
+  if (remove !== true && base !== undefined && after !== undefined) {
+    const left = strip(after)
+    if (left !== base || isEmptySettings(target, left)) return keepOriginal(path, { before: base, after })
+  }
+  forgetOriginal(path)
+  const folder = dirname(path)
+  if (after === undefined && readdirSync(folder).length === 0) rmdirSync(folder)
+}
+
 /** The lines that come and go. */
 function show({ path, before, after }: FileChange): void {
-  const old = before?.split('\n') ?? []
-  const now = after?.split('\n') ?? []
+  const old = linesOf(before)
+  const now = linesOf(after)
   let head = 0
   while (head < old.length && head < now.length && old[head] === now[head]) head++
   let tail = 0
@@ -276,6 +316,10 @@ function show({ path, before, after }: FileChange): void {
     ...now.slice(head, now.length - tail).map(line => `+ ${line}`),
   ]
   process.stdout.write(`${clean(path)} (${what}):\n${lines.map(line => `  ${cleanLine(line)}`).join('\n')}\n\n`)
+}
+
+function linesOf(text: string | undefined): string[] {
+  return text === undefined ? [] : text.replace(/\n$/, '').split('\n')
 }
 
 /** Tabs are part of what is written. */

@@ -98,6 +98,7 @@ export function withHooks(host: AgentHost, text: string | undefined, command: st
 }
 
 export function withoutHooks(host: AgentHost, text: string): string {
+  if (text.trim() === '') return text
   return AGENT_HOOKS[host].events.reduce((result, [event]) => withoutElements(result, ['hooks', event], value => isOurs(value, host)), text)
 }
 

@@ -24,6 +24,7 @@ export function withMcpEntry(format: 'json' | 'toml', text: string | undefined, 
 
 /** The text without our entry. An entry of the same name that starts another program stays. */
 export function withoutMcpEntry(format: 'json' | 'toml', text: string): string {
+  if (text.trim() === '') return text
   return format === 'json' ? withoutMember(text, PATH, isOurs) : withoutBlock(text)
 }
 

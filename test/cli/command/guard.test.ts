@@ -127,6 +127,7 @@ describe('init', () => {
     expect((await init('claude', '--yes')).stdout).toMatch(/in place already/)
     expect((await init('claude', '--remove', '--yes')).stdout).toMatch(/Removed/)
     expect(existsSync(path)).toBe(false)
+    mkdirSync(join(main, '.claude'))
     const theirs = '{ "model":"opus",\n "hooks": {"Stop": [ {"hooks":[]} ]} }'
     writeFileSync(path, theirs)
     await init('claude', '--yes')
@@ -143,6 +144,37 @@ describe('init', () => {
     expect(readFileSync(path, 'utf8')).toBe('{ // mine\n}')
     expect((await init('emacs')).code).toBe(64)
   })
+
+  test.each(['', '{}\n', '{\n\t"hooks": {}\n}\n', '{ "hooks": { "Stop": [ ] } }', '{"mcpServers":{}}'])(
+    'gives back every byte of %j, also after a second run, and leaves no folder that it has made',
+    async theirs => {
+      await using here = new Place()
+      const { main } = repository(here)
+      mkdirSync(join(main, '.gemini'))
+      const init = (...args: string[]) =>
+        here.run(['init', 'gemini', 'cursor', ...args, '--yes', '--no-server', '--command', 'leasehold'], { cwd: main })
+      const path = join(main, '.gemini', 'settings.json')
+      writeFileSync(path, theirs)
+      await init()
+      const written = readFileSync(path, 'utf8')
+      expect(written).toContain('leasehold guard')
+      expect((await init()).stdout).toMatch(/in place already/)
+      // With another name, all is written again.
+      await init('--agent', 'ann')
+      expect(readFileSync(path, 'utf8')).toContain('--agent ann')
+      await init()
+      expect(readFileSync(path, 'utf8')).toBe(written)
+      await init('--remove')
+      expect(readFileSync(path, 'utf8')).toBe(theirs)
+      expect(existsSync(join(main, '.cursor'))).toBe(false)
+      // What the user has written since stays.
+      await init()
+      writeFileSync(path, readFileSync(path, 'utf8').replace('{', '{ "theme": "dark",'))
+      await init('--remove')
+      expect(readFileSync(path, 'utf8')).toMatch(/^\{ "theme": "dark"/)
+      expect(readFileSync(path, 'utf8')).not.toContain('leasehold')
+    },
+  )
 
   test('the hooks of git refuse a commit and a push of what another agent holds', async () => {
     await using here = new Place()
