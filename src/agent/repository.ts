@@ -3,7 +3,7 @@
  * the same prefix, `repo/HOST/PATH` of its origin; a repository without an origin has `repo/local/MACHINE/FOLDER`.
  */
 import { constants } from 'node:fs'
-import { open, readlink, realpath, stat } from 'node:fs/promises'
+import { open, readdir, readlink, realpath, stat } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
 
@@ -14,6 +14,14 @@ export interface Repository {
   readonly prefix: string
   /** The folder of this worktree's index and HEAD. */
   readonly gitDir: string
+  /** On its file system, `A.ts` and `a.ts` are one file (`core.ignorecase`, which git sets when it makes or clones a repository). */
+  readonly ignoresCase: boolean
+}
+
+/** A path that a write changes. */
+export interface WrittenPath {
+  readonly path: string
+  readonly repository: Repository
 }
 
 const MAX_PATH = 4_096
@@ -35,6 +43,7 @@ export function repositoryOf(path: string): Promise<Repository | undefined> {
 export class RepositoryFinder {
   readonly #folders = new Map<string, Promise<string>>()
   readonly #repositories = new Map<string, Promise<Repository | undefined>>()
+  readonly #entriesOf = new Map<string, Promise<readonly string[]>>()
   #looks = 0
 
   /** The path without symbolic links in its folders. The last segment stays: an edit replaces or follows it, and it may not exist yet. */
@@ -43,6 +52,36 @@ export class RepositoryFinder {
     const absolute = isAbsolute(path) ? path : resolve(cwd === '' ? '/' : cwd, path)
     const whole = resolve(absolute)
     return join(await this.#realFolder(dirname(whole)), basename(whole))
+  }
+
+  /** What a write to this path changes in repositories. Git keeps a link as itself (`isCommit`). An edit may replace it or write what it leads to. */
+  async changed(path: string, cwd: string, isCommit: boolean): Promise<readonly WrittenPath[]> {
+    const found: WrittenPath[] = []
+    for (const name of isCommit ? [await this.realPath(path, cwd)] : await this.written(path, cwd)) {
+      const repository = await this.#repositoryAbove(await this.#realFolder(dirname(name)))
+      if (repository !== undefined)
+        found.push({ path: repository.ignoresCase ? await this.#spelled(name, repository.root) : name, repository })
+    }
+    return found
+  }
+
+  /** The path as the file system spells it, as far as it exists: one file has one name, whatever the case in which it was written. */
+  async #spelled(path: string, root: string): Promise<string> {
+    if (!path.startsWith(`${root}/`)) return path
+    let spelled = root
+    for (const segment of path.slice(root.length + 1).split('/')) {
+      const there = await this.#entries(spelled)
+      const same = there.includes(segment) ? segment : there.find(entry => folded(entry) === folded(segment))
+      spelled = join(spelled, same ?? segment)
+    }
+    return spelled
+  }
+
+  #entries(folder: string): Promise<readonly string[]> {
+    return onceFor(this.#entriesOf, folder, () => {
+      this.#look()
+      return readdir(folder).catch(() => [])
+    })
   }
 
   /** The names of what a write to this path changes: the path and, if that is a symbolic link, the links and the file that it leads to, which may not exist yet. */
@@ -86,7 +125,9 @@ export class RepositoryFinder {
       const gitDir = await gitDirOf(folder)
       if (gitDir === undefined) return dirname(folder) === folder ? undefined : this.#repositoryAbove(dirname(folder))
       const common = await commonDirOf(gitDir)
-      return { root: folder, prefix: originPrefix(await originOf(common)) ?? (await this.#localPrefix(common, folder)), gitDir }
+      const config = await configOf(common)
+      const prefix = originPrefix(settingIn(config, '[remote "origin"]', 'url')) ?? (await this.#localPrefix(common, folder))
+      return { root: folder, prefix, gitDir, ignoresCase: settingIn(config, '[core]', 'ignorecase') === 'true' }
     })
   }
 
@@ -125,28 +166,32 @@ async function commonDirOf(gitDir: string): Promise<string> {
   }
 }
 
-async function originOf(common: string): Promise<string> {
+async function configOf(common: string): Promise<string> {
   try {
-    return originIn(await readText(join(common, 'config')))
+    return await readText(join(common, 'config'))
   } catch {
     return ''
   }
 }
 
-/** The first url in the section of the origin. Line by line: the file may belong to a stranger, and an expression for all of it could take for ever. */
-function originIn(config: string): string {
-  let isOrigin = false
+/** The first value of a name in a section. Line by line: the file may belong to a stranger, and an expression for all of it could take for ever. */
+function settingIn(config: string, section: string, name: string): string {
+  let isInside = false
   for (const line of linesOf(config)) {
     const text = line.trim()
-    if (text.startsWith('[')) isOrigin = text.startsWith('[remote "origin"]')
-    const [name, ...value] = text.split('=')
-    if (isOrigin && name!.trim() === 'url')
+    if (text.startsWith('[')) isInside = text.startsWith(section)
+    const [key, ...value] = text.split('=')
+    if (isInside && key!.trim() === name)
       return value
         .join('=')
         .trim()
         .replace(/^"(.*)"$/, '$1')
   }
   return ''
+}
+
+function folded(name: string): string {
+  return name.normalize('NFC').toLowerCase()
 }
 
 function linesOf(text: string): readonly string[] {

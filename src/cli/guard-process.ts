@@ -6,7 +6,6 @@
  */
 import { request as httpRequest } from 'node:http'
 import { hostname } from 'node:os'
-import { dirname } from 'node:path'
 import { type Repository, RepositoryFinder, repositoryOf } from '../agent/repository.ts'
 import { type GuardDecision, hookAnswer } from '../guard/hook-answer.ts'
 import { type HookEvent, MAX_PATHS, readHookEvent, withoutContents } from '../guard/hook-event.ts'
@@ -195,11 +194,8 @@ interface WrittenRepository {
 async function writtenBy({ paths, cwd, kind }: HookEvent): Promise<readonly WrittenRepository[]> {
   const finder = new RepositoryFinder()
   const byRoot = new Map<string, WrittenRepository>()
-  // Git keeps a link as itself. An edit may replace it or write what it leads to.
   for (const path of paths)
-    for (const name of kind === 'commit' ? [await finder.realPath(path, cwd)] : await finder.written(path, cwd)) {
-      const repository = await finder.repositoryOf(dirname(name))
-      if (repository === undefined) continue
+    for (const { path: name, repository } of await finder.changed(path, cwd, kind === 'commit')) {
       const known = byRoot.get(repository.root) ?? { repository, paths: [] }
       known.paths.push(name)
       byRoot.set(repository.root, known)

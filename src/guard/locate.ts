@@ -7,11 +7,9 @@ import type { GuardedPath, Locate } from './guard.ts'
 export function locateHere(finder = new RepositoryFinder()): Locate {
   return async (path, { cwd, kind }) => {
     const found: GuardedPath[] = []
-    // Git keeps a link as itself. An edit may replace it or write what it leads to.
-    for (const name of kind === 'commit' ? [await finder.realPath(path, cwd)] : await finder.written(path, cwd)) {
-      const repository = await finder.repositoryOf(posix.dirname(name))
-      const guarded = repository && inside(name, repository.root, repository.prefix)
-      if (guarded !== undefined) found.push({ ...guarded, gitDir: repository!.gitDir })
+    for (const { path: name, repository } of await finder.changed(path, cwd, kind === 'commit')) {
+      const guarded = inside(name, repository.root, repository.prefix)
+      if (guarded !== undefined) found.push({ ...guarded, gitDir: repository.gitDir })
     }
     return found
   }

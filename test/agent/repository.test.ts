@@ -58,3 +58,15 @@ test('an event looks at a bounded number of folders, and a path has a bounded le
   const flat = new RepositoryFinder()
   for (let i = 0; i < 10_000; i++) expect(await flat.realPath(`/tmp/${i}`, '/')).toContain(`/${i}`)
 })
+
+test('where the file system ignores case, one file has one name, as it is spelled there', async () => {
+  using here = folder()
+  mkdirSync(here.at('.git'))
+  mkdirSync(here.at('src/Parts'), { recursive: true })
+  writeFileSync(here.at('src/Parts/Caf\u00e9.ts'), '')
+  const changed = async (path: string) => (await new RepositoryFinder().changed(path, here.path, false)).map(found => found.path)
+  expect(await changed('SRC/parts/cafe\u0301.TS')).toEqual([here.at('SRC/parts/cafe\u0301.TS')])
+  writeFileSync(here.at('.git/config'), '[core]\n\tignorecase = true\n')
+  expect(await changed('SRC/parts/cafe\u0301.TS')).toEqual([here.at('src/Parts/Caf\u00e9.ts')])
+  expect(await changed('SRC/New/A.ts')).toEqual([here.at('src/New/A.ts')])
+})
