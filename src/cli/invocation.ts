@@ -1,4 +1,5 @@
 /** One run of a command: reads the settings, opens the store or server, listens for signals, and closes everything, whatever happens. */
+import { setMaxListeners } from 'node:events'
 import type { Command } from 'commander'
 import { type Clock, keepAlive, systemClock, unlessAborted } from '../clock.ts'
 import { open } from '../connect/connect.ts'
@@ -99,6 +100,7 @@ async function closeIfAborted(opening: Promise<Leases>, signal: AbortSignal): Pr
 /** From now until `stop`, INT, TERM and HUP abort what the command waits for instead of ending the process. */
 export function listenForInterrupt(): InterruptListener {
   const controller = new AbortController()
+  setMaxListeners(0, controller.signal) // every request of the command listens there
   const end = (name: NodeJS.Signals) => controller.abort(new Interrupted(name))
   const names = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
   for (const name of names) process.once(name, end)
