@@ -21,7 +21,16 @@ export function poolPolicies(dice: Dice): Command[] {
   const policies: Command[] = [{ kind: 'policy', prefix: POOL, rules }]
   if (dice.chance(0.5)) policies.push({ kind: 'policy', prefix: `${POOL}/accounts/a`, rules: { quotaUnits: 2, quotaBorrow: 1 } })
   if (dice.chance(0.3)) policies.push({ kind: 'policy', prefix: `${POOL}/accounts/b`, rules: { quotaUnits: 1, quotaBorrow: 1 } })
+  if (dice.chance(0.4))
+    policies.push({ kind: 'policy', prefix: `${POOL}/kinds/h/accounts/${dice.pick(ACCOUNTS)}`, rules: { quotaUnits: 2 } })
+  // For some of the time that these worlds take.
+  if (dice.chance(0.2)) policies.push({ kind: 'policy', prefix: `${POOL}/accounts/c`, rules: { quotaWeek: dice.whole(1_000, 10_000) } })
   return policies
+}
+
+/** Three of five members are of one kind. */
+function memberValue(index: number): string {
+  return JSON.stringify({ units: 1, ...(index < 3 && { labels: { kind: 'h' } }) })
 }
 
 /** Offers members, or asks for some. */
@@ -29,7 +38,7 @@ export function poolWish(dice: Dice, holder: string, ttl: number, incarnation: n
   const base = { kind: 'acquire', holder, ttl, wants: [], ...(incarnation !== undefined && { incarnation }) } as const
   if (dice.chance(0.35)) {
     const members = dice.chance(0.3) ? [0, 1] : [dice.whole(0, 4)]
-    const entries = members.map(i => ({ key: `pool/${POOL}/m${i}`, value: '{"units":1}' }))
+    const entries = members.map(i => ({ key: `pool/${POOL}/m${i}`, value: memberValue(i) }))
     return { ...base, entries, ...(dice.chance(0.3) && { grace: 300 }) }
   }
   const pool = { pool: POOL, count: dice.whole(1, 2), account: dice.pick(ACCOUNTS), ...(dice.chance(0.5) && { preemptible: true }) }

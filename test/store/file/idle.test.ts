@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
+import type { Lease } from '../../../src/lease.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { FileLog } from '../../../src/store/file/log.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -29,7 +30,7 @@ test('processes that hold leases read the file once for each renewal and look at
   const [reads, appends, looks] = [calls('read'), calls('append'), calls('look')]
   await using one = await connect(`file:${path}`, { holder: 'one' })
   await using two = await connect(`file:${path}`, { holder: 'two' })
-  const held = []
+  const held: Lease[] = []
   for (const [i, leases] of [one, two].entries()) held.push(await leases.acquire(`job/${i}`, { ttl: TTL, ifAvailable: true }))
   const counts = () => ({ reads: reads(), appends: appends(), looks: looks() })
   // The replicas follow the log for a moment after they were opened. After that, nothing looks at the file for several renewals in a row.
