@@ -16,6 +16,7 @@
  */
 import type { Command, PolicyRules } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
+import { usedIn, weekAt } from '../src/kernel/rule/pool/week.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, LIVE, type PoolClaim, type State } from '../src/kernel/state.ts'
 import type { FindingName } from './findings.ts'
@@ -39,7 +40,7 @@ export class PoolJudge {
   readonly #verdict: PoolVerdict
   /** The head of the queue, since when, and the grants to others since then. */
   #head = { id: 0, since: 0, grants: 0 }
-  #week = new WeekCount()
+  #week: WeekCount | undefined
 
   constructor(verdict: PoolVerdict) {
     this.#verdict = verdict
@@ -47,15 +48,18 @@ export class PoolJudge {
 
   judge(state: State, { kind }: Command, events: readonly Event[]): void {
     if (state.pools.size === 0) return
-    const scene = new PoolScene(state, this.#verdict.rankOf, account => this.#week.isUsedUp(state, account))
-    this.#week.count(scene)
+    this.#week ??= new WeekCount(state)
+    const week = this.#week
+    const scene = new PoolScene(state, this.#verdict.rankOf, account => week.isUsedUp(state, account))
+    week.count(scene)
     const granted = new Map<number, string[]>()
     for (const { type, lease, resource, key = '', cause } of events) {
       if (type === 'granted' && resource?.startsWith(`${POOL}/`)) granted.set(lease, [...(granted.get(lease) ?? []), resource])
       if (type === 'deleted' && cause !== 'deleted' && cause !== 'released') this.#judgeVanished(state, key)
       if (type === 'recalled' && cause === 'preempt') this.#judgeNotice(scene, lease)
     }
-    this.#judgeQuotas(scene)
+    const served = new Set([...granted.keys()].map(id => findLease(state, id)?.extras?.pool?.account))
+    this.#judgeQuotas(scene, served)
     const told = new Set(events.flatMap(({ type, lease, cause }) => (type === 'recalled' && cause === 'preempt' ? [lease] : [])))
     for (const [id, resources] of granted) {
       const lease = findLease(state, id)
@@ -73,10 +77,10 @@ export class PoolJudge {
     this.#judgeStarvation(scene, granted)
   }
 
-  /** The log lost records: the rest is replayed. */
+  /** The log lost records, or begins with a copy. What is there is not judged again. */
   forget(): void {
     this.#head = { id: 0, since: 0, grants: 0 }
-    this.#week = new WeekCount()
+    this.#week = undefined
   }
 
   #judgeVanished({ resources, entries }: State, key: string): void {
@@ -97,7 +101,7 @@ export class PoolJudge {
     if (scene.rankOf(lease) < RESERVED) return
     if (new Set(resources).size !== claim.count)
       violate('S10', `lease ${id} was granted ${resources}, and asked for ${claim.count} members`)
-    if (this.#week.isUsedUp(scene.state, claim.account))
+    if (this.#week!.isUsedUp(scene.state, claim.account))
       violate('S15', `lease ${id} was granted members, and ${claim.account} has used up its quota for the week`)
     this.#judgeWindow(scene, lease)
     const { head } = scene
@@ -146,13 +150,14 @@ export class PoolJudge {
       this.#verdict.violate('S14', `lease ${lease.id} was granted members that ${reservation.id} has reserved`)
   }
 
-  #judgeQuotas(scene: PoolScene): void {
+  /** Kinds are judged at grants (`served`): a member that is still held may have been gone, and come back. */
+  #judgeQuotas(scene: PoolScene, served: ReadonlySet<string | undefined>): void {
     for (const account of new Set(scene.holders.map(({ extras }) => extras!.pool!.account))) {
       const { quotaUnits = 0, quotaBorrow = 0 } = scene.rulesOf(account)
       const held = scene.heldBy(account)
       if (quotaUnits > 0 && held > quotaUnits + quotaBorrow)
         this.#verdict.violate('S15', `${account} holds ${held} members of ${POOL}, and may hold ${quotaUnits} and borrow ${quotaBorrow}`)
-      for (const [kind, quota] of scene.kindsOf(account)) {
+      for (const [kind, quota] of served.has(account) ? scene.kindsOf(account) : []) {
         const ofKind = scene.heldOf(kind, account)
         if (ofKind > quota) this.#verdict.violate('S15', `${account} holds ${ofKind} members of the kind ${kind}, and may hold ${quota}`)
       }
@@ -243,6 +248,12 @@ class WeekCount {
   #elapsed = 0
   #held: ReadonlyMap<string, number> = new Map()
   readonly #used = new Map<string, number>()
+
+  /** The use before is taken from the state. */
+  constructor({ pools, elapsed }: State) {
+    this.#elapsed = elapsed
+    for (const account of pools.get(POOL)?.accounts.values() ?? []) this.#used.set(account.name, usedIn(weekAt(account, elapsed)))
+  }
 
   count({ state, holders, rulesOf, heldBy }: PoolScene): void {
     const passed = Math.max(0, state.elapsed - this.#elapsed)
