@@ -58,6 +58,7 @@ export class Application {
   readonly #dice: Dice
   readonly #life: number
   readonly #stop = new AbortController()
+  #ended = false
   /** Rejects when the machine is killed. Does not settle before. */
   readonly #killed: Promise<never>
 
@@ -80,8 +81,18 @@ export class Application {
     return this.#stop.signal.aborted || this.#machine.life !== this.#life
   }
 
-  /** Opens a new lessor whenever the last one has ended: a lessor does not survive a log that lost its tail. */
+  /** It sends no command any more. One that was stopped may wait for an answer that was lost, and sends its last commands again. */
+  get hasEnded(): boolean {
+    return this.#ended || this.#machine.life !== this.#life || !this.#machine.alive
+  }
+
   async live(): Promise<void> {
+    await this.#live()
+    this.#ended = true
+  }
+
+  /** Opens a new lessor whenever the last one has ended: a lessor does not survive a log that lost its tail. */
+  async #live(): Promise<void> {
     while (!this.#over) {
       await pauseOn(this.#clock, 20)
       const there = await this.#reach()

@@ -287,7 +287,7 @@ export class DeviceOffer implements AsyncDisposable {
       return
     }
     Object.assign(offered, { listed: value, refusal: '' })
-    if (isNew) this.#emit({ type: 'offered', member: id, message: `offered ${id} (${labels.model ?? 'no model'})` })
+    if (isNew) this.#emit({ type: 'offered', member: id, message: `offered ${id} (${labels.model ?? labels.kind ?? 'no model'})` })
   }
 
   /** The drains of the pool. A key that may not read them offers everything. */

@@ -212,9 +212,10 @@ function whyDenied(view: NameView | undefined, agent: string, path: GuardedPath,
   const waiting = view?.waiters.length ? `, ${view.waiters.length} waiting` : ''
   if (holder === undefined) return `${shown} is held by a holder that is just stopping${waiting}`
   const other = holder.holder === agent ? ' in another conversation of yours' : ''
-  const { idleSeconds } = holder
+  const { idleSeconds, forSeconds } = holder
+  const since = forSeconds === 0 ? 'since just now' : `for ${inWords(forSeconds * 1_000)}`
   const idle = idleSeconds === undefined ? '' : idleSeconds === 0 ? ', active now' : `, last active ${inWords(idleSeconds * 1_000)} ago`
-  return `${shown} is held by ${holder.holder}${other}${byFolder(path, resource)}${purpose(holder)}, for ${inWords(holder.forSeconds * 1_000)}${idle}${waiting}`
+  return `${shown} is held by ${holder.holder}${other}${byFolder(path, resource)}${purpose(holder)}, ${since}${idle}${waiting}`
 }
 
 /** ` (by its claim of src/)` if a folder above the path is claimed. */

@@ -234,8 +234,42 @@ class PoolExplainer {
     }
     const start = yield* forecastInSteps(input, ahead.length)
     const again = this.#view.accounts.find(({ account }) => account === waiter.account)?.week?.again ?? 0
-    const window = Math.max(request.from ?? 0, again)
-    return { low: Math.max(window, start.low), median: Math.max(window, start.median), high: Math.max(window, start.high) }
+    const from = (time: number, chance: number) =>
+      Math.max(request.from ?? 0, again, time, this.#withinQuota(waiter.account, request, chance))
+    return { low: from(start.low, 0.1), median: from(start.median, 0.5), high: from(start.high, 0.9) }
+  }
+
+  /** The time within which leases of the account end with this chance, so that its quotas of units allow the request. */
+  #withinQuota(account: string, request: PoolRequest, chance: number): number {
+    const own = this.#view.accounts.find(known => known.account === account)
+    if (own === undefined) return 0
+    const matching = this.#matchingOf(request)
+    const asked = own.quota > 0 ? leastUnits(request, this.#members, matching) : 0
+    let time = own.quota > 0 ? this.#freed(account, own.held + asked - own.quota - own.borrow, chance) : 0
+    for (const { kind, held, quota } of own.kinds ?? []) {
+      const ofKind = this.#unitsOfKind(kind, request, matching)
+      if (ofKind > 0) time = Math.max(time, this.#freed(account, held + ofKind - quota, chance, kind))
+    }
+    return time
+  }
+
+  /** The time within which leases of the account give back these units with this chance. */
+  #freed(account: string, units: number, chance: number, kind?: string): number {
+    if (units <= 0) return 0
+    const ends: { readonly at: number; readonly units: number }[] = []
+    for (const [i, { grant, takes }] of this.#holders.entries()) {
+      if (grant.account !== account) continue
+      const { duration, age, atMost = Number.POSITIVE_INFINITY } = this.#running[i]!
+      const counted = takes.filter(({ member }) => kind === undefined || kindOf(this.#labelsOf(member)) === kind)
+      ends.push({ at: Math.min(duration.remaining(age)(chance), atMost), units: counted.reduce((sum, take) => sum + take.units, 0) })
+    }
+    ends.sort((a, b) => a.at - b.at)
+    let left = units
+    for (const end of ends) {
+      left -= end.units
+      if (left <= 0) return end.at
+    }
+    return ends.at(-1)?.at ?? 0 // what it holds of members that are gone is in no forecast
   }
 
   #blockers(matching: readonly number[]): readonly Blocker[] {
@@ -466,7 +500,9 @@ function sentences(
       ? `${whoText(holder, account)} has a reservation of ${pool}.`
       : `${whoText(holder, account)} is number ${place} of ${waiting - reservations.length} waiting for ${pool}.`,
   ]
-  for (const { text } of reasons) lines.push(`${text.charAt(0).toUpperCase()}${text.slice(1)}.`)
+  // The name of an account begins as it is written.
+  for (const { text } of reasons)
+    lines.push(text.startsWith(`${account} `) ? `${text}.` : `${text.charAt(0).toUpperCase()}${text.slice(1)}.`)
   for (const { holder, account, members, held, likelyEnd, frozen, recalled } of blockers.slice(0, 3)) {
     const end = frozen
       ? 'has ended, but its holder may not have stopped yet'

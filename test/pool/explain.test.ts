@@ -172,6 +172,15 @@ describe('an explanation', () => {
       'quota: waiter-1 holds 1 of the 1 units of the kind h100 that its quota allows',
     ])
     expect(texts(view(members, [only], { accounts: full('a100', 1) }))).toEqual([])
+    // Its own lease has been held for 1 h of about 2 h. A member that is free does not help before that ends.
+    const start = (of: PoolView) => explainWaiter(of, 1)!.start!
+    expect(start(view(members, [only], { accounts: full('a100', 1) })).high).toBe(0)
+    const bound = start(view(members, [only], { accounts: full('h100', 1) }))
+    expect(bound.low).toBeGreaterThan(0)
+    expect(bound.median).toBeGreaterThan(HOUR / 4)
+    expect([bound.low, bound.median, bound.high].toSorted((a, b) => a - b)).toEqual([bound.low, bound.median, bound.high])
+    expect(start(view(members, [only], { accounts: [{ ...account, quota: 1 }] }))).toEqual(bound)
+    expect(start(view(members, [only], { accounts: [{ ...account, quota: 1, borrow: 1 }] })).high).toBe(0)
     const used = view(members, [waiter(1)], { accounts: [{ ...account, week: { used: 2 * HOUR, quota: HOUR, again: 3 * HOUR } }] })
     expect(texts(used)).toEqual([
       'quota: waiter-1 has used the 60 min of units that its quota allows in a week; some of it is free again in 3 h at the earliest',

@@ -31,12 +31,26 @@ export function explain(program: Command): void {
           (await lessor.read({ kind: 'history', resource: name }, { atLeast: revision })).value,
           (await lessor.read({ kind: 'policies' }, { atLeast: revision })).value,
         ]
+        const pool = await poolSentence(lessor, name, revision)
         const labels = await labelsOf(lessor, resource.grants, revision)
-        const sentences = explanation({ resource, summary, history, policies, labels, now: clock.wall() })
+        const sentences = pool
+          ? [pool, ...poolRules(name, policies)]
+          : explanation({ resource, summary, history, policies, labels, now: clock.wall() })
         if (out.json) await out.data({ ...resource, explanation: sentences, revision })
         else await out.text(sentences.map(clean).join('\n'))
       })
     })
+}
+
+/** A name under which members of a pool are offered is no resource of its own. */
+async function poolSentence(lessor: Lessor, name: string, atLeast: number): Promise<string | undefined> {
+  const { value } = await lessor.read({ kind: 'pool', pool: name, limit: 0 }, { atLeast })
+  const { members, waiting } = value
+  if (members.length === 0 && waiting === 0) return undefined
+  const free = members.filter(({ used, status }) => used === 0 && status === 'live').length
+  return withStoreFlags(
+    `${name} is a pool: ${free} of ${members.length} members are free, ${waiting} waiting. To see who has them, run: leasehold pool ls ${name}; why others wait: leasehold pool queue ${name} --explain`,
+  )
 }
 
 /** Holders whose labels are read. */
@@ -62,7 +76,11 @@ export interface ExplainedRules extends ExplainedFacts {
 }
 
 export function explanation(known: ExplainedRules): string[] {
-  return [...resourceSentences(known), ...(known.resource.grants.length > 0 ? endings(known) : []), ...rules(known)]
+  return [
+    ...resourceSentences(known),
+    ...(known.resource.grants.length > 0 ? endings(known) : []),
+    ...rules(known.resource.resource, known.policies),
+  ]
 }
 
 function endings({ resource: { resource, grants } }: ExplainedRules): string[] {
@@ -77,8 +95,20 @@ function endings({ resource: { resource, grants } }: ExplainedRules): string[] {
   ]
 }
 
+/** Policies that are listed for a pool. */
+const MAX_POLICIES = 20
+
+/** Policies for the pool, and those below it for kinds and accounts. */
+function poolRules(pool: string, policies: ExplainedRules['policies']): string[] {
+  const own = policies.filter(({ prefix }) => under(prefix, pool) || under(pool, prefix)).slice(0, MAX_POLICIES)
+  if (own.length === 0) return ['No policy applies: first come first served, without preemption and quotas.']
+  return own.map(
+    ({ prefix, rules: { leases: _, ...set } }) => `The policy of ${prefix === '' ? 'everything' : prefix} applies: ${formatRules(set)}.`,
+  )
+}
+
 /** Each rule applies from the longest prefix that has it. */
-function rules({ resource: { resource }, policies }: ExplainedRules): string[] {
+function rules(resource: string, policies: ExplainedRules['policies']): string[] {
   const applying = policies.filter(({ prefix }) => under(prefix, resource)).sort((a, b) => b.prefix.length - a.prefix.length)
   if (applying.length === 0)
     return ['No policy applies. Defaults: ttl from 100 ms to 24 h, capacity 1, no lock-delay, first come first served.']

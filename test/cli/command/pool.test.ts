@@ -112,6 +112,9 @@ test('a waiter is listed in the queue, and gets the GPU when its holder gives it
   )
   expect(waiter).toMatchObject({ account: 'ben', position: 0, possible: true, request: { count: 1, expect: 600_000 } })
   expect((await here.answer(['pool', 'queue', 'gpus'])).stdout).toMatch(/1 +ben +1 member \(host=\S+\) +10 min/)
+  expect((await here.answer(['explain', 'gpus'])).stdout).toMatch(
+    /gpus is a pool: 0 of 1 members are free, 1 waiting[\s\S]*No policy applies/,
+  )
   const returned = await here.answer(['pool', 'return', 'gpus/GPU-00000001'])
   expect([returned.code, returned.stderr]).toEqual([0, expect.stringMatching(/ends; its members are free/)])
   expect((await first.finished).code).toBe(79)
@@ -120,6 +123,22 @@ test('a waiter is listed in the queue, and gets the GPU when its holder gives it
   expect(await here.run(['pool', 'take', 'gpus', '--expect', 'auto', '--', 'echo', 'again'])).toMatchObject({ code: 0, stdout: 'again\n' })
   expect((await here.run(['pool', 'take', 'gpus', '--expect', 'soon', '--', 'true'])).stderr).toMatch(/--expect/)
   expect((await here.answer(['pool', 'return', 'gpus/GPU-9'])).stderr).toMatch(/has no member GPU-9/)
+})
+
+test('a waiter that its quota holds back is told so, beside a member that is free', async () => {
+  await using here = new Place()
+  using gpus = new FakeNvidia({ uuid: '1' }, { uuid: '2' })
+  await offer(here, gpus)
+  await here.answer(['policy', 'set', 'gpus/accounts/ann', 'quotaUnits=1'])
+  const first = here.start(['pool', 'take', 'gpus', '--account', 'ann', '--expect', '10m', '--', 'sh', '-c', 'echo up; exec sleep 600'])
+  await first.printed(/up/)
+  const second = here.start(['pool', 'take', 'gpus', '--account', 'ann', '--expect', '10m', '--', 'true'])
+  await second.printed(/1 of 2 free, but ann holds 1 of the 1 units that its quota allows/)
+  const listed = await here.answer(['pool', 'queue', 'gpus', '--explain'])
+  expect(listed.stdout).toMatch(/\nann holds 1 of the 1 units[\s\S]*It starts in about/)
+  expect((await here.answer(['explain', 'gpus'])).stdout).toMatch(/The policy of gpus\/accounts\/ann applies: quotaUnits=1\./)
+  await here.answer(['pool', 'return', String((await grants(here)).flatMap(({ grants }) => grants)[0]!.lease)])
+  expect((await second.finished).code).toBe(0)
 })
 
 test('a lease is extended while no client waits, and refused with the waiter when one does', async () => {

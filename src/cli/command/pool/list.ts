@@ -170,7 +170,7 @@ export async function reportsOf(
 
 function memberRows(member: PoolMemberView, short: (name: string) => string, report: DeviceReport | undefined, now: number): TableRow[] {
   const { labels, grants, status, units, used } = member
-  const first = [short(member.member), labels.model ?? '', labels.mem ?? '', labels.host ?? '']
+  const first = [short(member.member), labels.model ?? labels.kind ?? '', labels.mem ?? '', labels.host ?? '']
   const state = status !== 'live' ? status : used === 0 ? 'free' : used < units ? `${used} of ${units}` : 'taken'
   if (grants.length === 0) return [[...first, state, '', '', '', useOf(report), '']]
   return grants.map((grant, i) => [

@@ -7,6 +7,7 @@ import { inWords, parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { Lease } from '../../../lease.ts'
 import type { AcquireOptions } from '../../../leases.ts'
+import { explainWaiter } from '../../../pool/explain.ts'
 import { CommandFailure, EXIT, failureOf } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
@@ -203,12 +204,16 @@ async function whenItChanges(
 }
 
 async function waitingText({ lessor }: Invocation, pool: string, words: string, position: number | undefined): Promise<string> {
-  const view = await lessor.read({ kind: 'pool', pool, limit: 0 }).catch(() => undefined)
+  const view = await lessor.read({ kind: 'pool', pool, limit: 1, skip: position ?? 0 }).catch(() => undefined)
+  const own = view?.value.queue[0]
+  const reasons = view === undefined || own === undefined ? [] : explainWaiter(view.value, own.lease)!.reasons
+  const quota = reasons.find(({ cause }) => cause === 'quota')
   const members = view?.value.members ?? []
   const free = members.filter(({ used, status }) => used === 0 && status === 'live').length
   const place = position === undefined ? '' : position === 0 ? ', you are next' : `, ${position} ahead of you`
   const kept = view === undefined ? undefined : keptText(view.value)
-  return `waiting for ${words} of ${pool}: ${free} of ${members.length} free${kept === undefined ? '' : ` (${kept})`}${place}`
+  const why = quota === undefined ? place : `, but ${quota.text}`
+  return `waiting for ${words} of ${pool}: ${free} of ${members.length} free${kept === undefined ? '' : ` (${kept})`}${why}`
 }
 
 /** Prints that the devices look idle, as their hosts report it. The reports are for information: if they cannot be read, nothing is printed. */
