@@ -355,7 +355,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
       // The quiet time after a loss lasts the longest term, and so does every lease. Then queued waiters are granted, and lapse in turn.
       const end =
         world.now + Math.max(LONGEST_TTL * 3, longestTerm(this.referee.state)) * (1 + RHO) + 8_000 + 12 * (this.site.readEvery ?? 0)
-      while (world.now < end && !(this.referee.isCalm && this.#haveEnded)) await world.run(world.now + 500)
+      while (world.now < end && !(this.referee.isCalm && this.#applications.every(hasEnded))) await world.run(world.now + 500)
     }
     this.referee.checkWhole()
     this.referee.nothingIsLeft(`after ${shortLives ? 'frequent restarts' : 'a long calm'}`)
@@ -363,10 +363,6 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     for (const host of this.hosts)
       if (host.replica !== undefined) this.referee.sameState(host.machine, host.replica.index, () => host.replica!.hash())
     await world.run(world.now)
-  }
-
-  get #haveEnded(): boolean {
-    return this.#applications.every(application => !(application instanceof Application) || application.hasEnded)
   }
 
   /** An abandoned lease lapses, and the waiter is granted in time. */
@@ -430,4 +426,9 @@ function policiesOf(profile: ProfileName, dice: Dice): readonly Command[] {
 
 function longestTerm({ longest, leases }: Referee['state']): number {
   return Math.max(longest, ...[...leases.values()].map(({ term }) => term))
+}
+
+/** Agents are told to stop in the middle of what they do, and their leases end by themselves. */
+function hasEnded(application: Application | AgentProgram): boolean {
+  return !(application instanceof Application) || application.hasEnded
 }

@@ -71,8 +71,9 @@ export type {
   WatchOptions,
 } from './lessor.ts'
 export type { DurationModel } from './pool/duration-model.ts'
-export type { Alternative, Blocker, ExplainPoolOptions, WaitCause, WaitExplanation, WaitReason } from './pool/explain.ts'
+export type { ExplainPoolOptions } from './pool/explain.ts'
 export type { StartForecast } from './pool/forecast.ts'
 export type { PoolUse } from './pool/learned-durations.ts'
 export type { Match } from './pool/match.ts'
+export type { Alternative, Blocker, WaitCause, WaitExplanation, WaitReason } from './pool/wait-explanation.ts'
 export type { Profile } from './store.ts'

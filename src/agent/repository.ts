@@ -54,7 +54,7 @@ export class RepositoryFinder {
     return join(await this.#realFolder(dirname(whole)), basename(whole))
   }
 
-  /** What a write to this path changes in repositories. Git keeps a link as itself (`isCommit`). An edit may replace it or write what it leads to. */
+  /** Returns what a write to this path changes in repositories. Git keeps a link as itself (`isCommit`). An edit may replace it or write what it leads to. */
   async changed(path: string, cwd: string, isCommit: boolean): Promise<readonly WrittenPath[]> {
     const found: WrittenPath[] = []
     for (const name of isCommit ? [await this.realPath(path, cwd)] : await this.written(path, cwd)) {

@@ -11,6 +11,9 @@ import { forecastInSteps, type StartForecast } from './forecast.ts'
 import type { ForecastRequest, ForecastUse } from './forecast-input.ts'
 import type { PoolUse } from './learned-durations.ts'
 import { matchText } from './match.ts'
+import { type BeyondQuota, type QuotaUse, withinQuotas } from './quota-wait.ts'
+import type { Alternative, Blocker, WaitCause, WaitExplanation, WaitReason } from './wait-explanation.ts'
+import { membersText, reservedBefore, sentences, wantedText, whoText } from './wait-sentences.ts'
 
 /** Waiters that are explained unless the caller says how many. */
 export const EXPLAINED = 20
@@ -22,52 +25,6 @@ const MAX_ALTERNATIVES = 8
 const MUCH_SOONER = 0.7
 /** The former holder of a frozen lease stops within its ttl, which the view does not have. This is the ttl of most leases. */
 const FROZEN_FOR = 30_000
-
-export type WaitCause = 'ahead' | 'held' | 'near' | 'quota' | 'share' | 'impossible' | 'window' | 'suspect'
-
-/** One reason, for programs and for people. */
-export interface WaitReason {
-  readonly cause: WaitCause
-  readonly text: string
-}
-
-/** A lease that holds members which the waiter could use. */
-export interface Blocker {
-  readonly lease: number
-  readonly holder: string
-  readonly account: string
-  readonly members: readonly string[]
-  /** For how many ms it has been held. */
-  readonly held: number
-  /** Within how many ms it ends with a probability of one half. */
-  readonly likelyEnd: number
-  /** `frozen`: the lease has ended, and its holder may still use the members. */
-  readonly frozen: boolean
-  readonly recalled: boolean
-}
-
-/** Another request in the same place of the queue. */
-export interface Alternative {
-  /** This is different: `1 instead of 2`. */
-  readonly change: string
-  readonly start: StartForecast
-}
-
-export interface WaitExplanation {
-  readonly lease: number
-  readonly holder: string
-  readonly account: string
-  /** 0 is next. */
-  readonly position: number
-  readonly reasons: readonly WaitReason[]
-  /** Those that probably end first. */
-  readonly blockers: readonly Blocker[]
-  /** Undefined if the present members can never serve it. */
-  readonly start: StartForecast | undefined
-  readonly alternatives: readonly Alternative[]
-  /** The same in sentences. */
-  readonly text: readonly string[]
-}
 
 export interface ExplainPoolOptions {
   /**
@@ -241,35 +198,31 @@ class PoolExplainer {
 
   /** The time within which leases of the account end with this chance, so that its quotas of units allow the request. */
   #withinQuota(account: string, request: PoolRequest, chance: number): number {
-    const own = this.#view.accounts.find(known => known.account === account)
-    if (own === undefined) return 0
-    const matching = this.#matchingOf(request)
-    const asked = own.quota > 0 ? leastUnits(request, this.#members, matching) : 0
-    let time = own.quota > 0 ? this.#freed(account, own.held + asked - own.quota - own.borrow, chance) : 0
-    for (const { kind, held, quota } of own.kinds ?? []) {
-      const ofKind = this.#unitsOfKind(kind, request, matching)
-      if (ofKind > 0) time = Math.max(time, this.#freed(account, held + ofKind - quota, chance, kind))
-    }
-    return time
+    const over = this.#beyondQuotas(account, request, this.#matchingOf(request))
+    if (over.length === 0) return 0
+    const uses = this.#holders.flatMap(({ grant, takes }, i): QuotaUse[] => {
+      if (grant.account !== account) return []
+      const { duration, age, atMost = Number.POSITIVE_INFINITY } = this.#running[i]!
+      const unitsOf = (kind: string | undefined) =>
+        takes.reduce((sum, { member, units }) => sum + (kind === undefined || kindOf(this.#labelsOf(member)) === kind ? units : 0), 0)
+      return [{ end: Math.min(duration.remaining(age)(chance), atMost), unitsOf }]
+    })
+    return withinQuotas(over, uses)
   }
 
-  /** The time within which leases of the account give back these units with this chance. */
-  #freed(account: string, units: number, chance: number, kind?: string): number {
-    if (units <= 0) return 0
-    const ends: { readonly at: number; readonly units: number }[] = []
-    for (const [i, { grant, takes }] of this.#holders.entries()) {
-      if (grant.account !== account) continue
-      const { duration, age, atMost = Number.POSITIVE_INFINITY } = this.#running[i]!
-      const counted = takes.filter(({ member }) => kind === undefined || kindOf(this.#labelsOf(member)) === kind)
-      ends.push({ at: Math.min(duration.remaining(age)(chance), atMost), units: counted.reduce((sum, take) => sum + take.units, 0) })
+  /** The quotas of units that hold the request back. */
+  #beyondQuotas(account: string, request: PoolRequest, matching: readonly number[]): readonly BeyondQuota[] {
+    const own = this.#view.accounts.find(known => known.account === account)
+    if (own === undefined) return []
+    const found: BeyondQuota[] = []
+    const quota = own.quota + own.borrow
+    const asked = own.quota > 0 ? leastUnits(request, this.#members, matching) : 0
+    if (own.quota > 0 && own.held + asked > quota) found.push({ kind: undefined, held: own.held, quota, asked })
+    for (const { kind, held, quota } of own.kinds ?? []) {
+      const asked = this.#unitsOfKind(kind, request, matching)
+      if (asked > 0 && held + asked > quota) found.push({ kind, held, quota, asked })
     }
-    ends.sort((a, b) => a.at - b.at)
-    let left = units
-    for (const end of ends) {
-      left -= end.units
-      if (left <= 0) return end.at
-    }
-    return ends.at(-1)?.at ?? 0 // what it holds of members that are gone is in no forecast
+    return found
   }
 
   #blockers(matching: readonly number[]): readonly Blocker[] {
@@ -307,15 +260,13 @@ class PoolExplainer {
       return reasons
     }
     const own = accounts.find(known => known.account === account)
-    if (own !== undefined && own.quota > 0 && own.held + leastUnits(request, this.#members, matching) > own.quota + own.borrow)
-      add('quota', `${account} holds ${own.held} of the ${own.quota + own.borrow} units that its quota allows`)
-    for (const { kind, held, quota } of own?.kinds ?? []) {
-      const asked = this.#unitsOfKind(kind, request, matching)
-      if (asked === 0 || held + asked <= quota) continue
-      const other = matching.every(member => kindOf(this.#labelsOf(member)) === kind)
-        ? ''
-        : `: a request that leaves ${kind} out need not wait`
-      add('quota', `${account} holds ${held} of the ${quota} units of the kind ${kind} that its quota allows${other}`)
+    for (const { kind, held, quota } of this.#beyondQuotas(account, request, matching)) {
+      if (kind === undefined) add('quota', `${account} holds ${held} of the ${quota} units that its quota allows`)
+      else {
+        const isOnly = matching.every(member => kindOf(this.#labelsOf(member)) === kind)
+        const other = isOnly ? '' : `: a request that leaves ${kind} out need not wait`
+        add('quota', `${account} holds ${held} of the ${quota} units of the kind ${kind} that its quota allows${other}`)
+      }
     }
     if (own?.week !== undefined && own.week.again > 0)
       add(
@@ -448,68 +399,10 @@ function otherRequests(
   return others
 }
 
-function wantedText({ count = 1, total, units, near }: PoolRequest): string {
-  if (total !== undefined) return `${total} units`
-  const each = units === undefined ? '' : ` with ${units} free units each`
-  return `${count}${each}${near === undefined ? '' : ` of the same ${near}`}`
-}
-
-function membersText(count: number): string {
-  return `${count} member${count === 1 ? '' : 's'}`
-}
-
 /** The fewest units that the request takes. */
 function leastUnits({ count = 1, units, total }: PoolRequest, members: readonly PoolMemberView[], matching: readonly number[]): number {
   if (total !== undefined) return total
   if (units !== undefined) return count * units
   const smallest = matching.reduce((least, member) => Math.min(least, members[member]!.units), Number.POSITIVE_INFINITY)
   return count * (smallest === Number.POSITIVE_INFINITY ? 1 : smallest)
-}
-
-/** The holder, with its account unless the holder's name begins with it: `ann@a:4711`, `vision (ann@a:4711)`. */
-function whoText(holder: string, account: string): string {
-  return account === '' || holder.startsWith(account) ? holder : `${account} (${holder})`
-}
-
-/** `now`, `in about 12 min (80 %: 4 min to 1.1 h)`, or `in 60 min` where the time is known. */
-export function startText({ low, median, high }: StartForecast): string {
-  if (high <= 0) return 'now'
-  const later = (ms: number) => (ms === Number.POSITIVE_INFINITY ? 'never' : inWords(ms))
-  if (median === Number.POSITIVE_INFINITY) return 'at an unknown time'
-  if (later(low) === later(high)) return `in ${later(median)}`
-  const upTo = high === Number.POSITIVE_INFINITY ? `from ${later(low)} on` : `${later(low)} to ${later(high)}`
-  return `in about ${later(median)} (80 %: ${upTo})`
-}
-
-/** The leases of the reservations that stand before a waiter. They have places in the queue, and do not wait yet. */
-function reservedBefore({ reservations }: PoolView, { position }: PoolWaiterView): ReadonlySet<number> {
-  return new Set(reservations.filter(reservation => reservation.position < position).map(({ lease }) => lease))
-}
-
-function sentences(
-  view: PoolView,
-  waiter: PoolWaiterView,
-  { reasons, blockers, start, alternatives }: Pick<WaitExplanation, 'reasons' | 'blockers' | 'start' | 'alternatives'>,
-): readonly string[] {
-  const { pool, waiting, reservations } = view
-  const { lease, holder, account, position } = waiter
-  const isReservation = reservations.some(reservation => reservation.lease === lease)
-  const place = position - reservedBefore(view, waiter).size + 1
-  const lines = [
-    isReservation
-      ? `${whoText(holder, account)} has a reservation of ${pool}.`
-      : `${whoText(holder, account)} is number ${place} of ${waiting - reservations.length} waiting for ${pool}.`,
-  ]
-  // The name of an account begins as it is written.
-  for (const { text } of reasons)
-    lines.push(text.startsWith(`${account} `) ? `${text}.` : `${text.charAt(0).toUpperCase()}${text.slice(1)}.`)
-  for (const { holder, account, members, held, likelyEnd, frozen, recalled } of blockers.slice(0, 3)) {
-    const end = frozen
-      ? 'has ended, but its holder may not have stopped yet'
-      : `held for ${inWords(held)}, ${recalled ? 'recalled, ' : ''}ends in about ${inWords(likelyEnd)}`
-    lines.push(`${members.join(', ')}: ${whoText(holder, account)}, ${end}.`)
-  }
-  lines.push(start === undefined ? 'It cannot start with the present members.' : `It starts ${startText(start)}.`)
-  for (const { change, start } of alternatives) lines.push(`With another request, ${change}: ${startText(start)}.`)
-  return lines
 }

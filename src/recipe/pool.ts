@@ -20,9 +20,10 @@ import type { Lease } from '../lease.ts'
 import { propose } from '../lessor/propose.ts'
 import type { PoolPage, PoolView } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
-import { EXPLAINED, type ExplainPoolOptions, explainPool, explainWaiter, type WaitExplanation } from '../pool/explain.ts'
+import { EXPLAINED, type ExplainPoolOptions, explainPool, explainWaiter } from '../pool/explain.ts'
 import { readDurations } from '../pool/learned-durations.ts'
 import { type Match, parseMatch } from '../pool/match.ts'
+import type { WaitExplanation } from '../pool/wait-explanation.ts'
 import { refusedError } from '../refused-error.ts'
 
 export type Labels = Readonly<Record<string, string>>

@@ -1,4 +1,4 @@
-/** What a store keeps with each record, so that a renewal can be appended behind renewals that its writer has not read (`RenewalMark` in store.ts). */
+/** Two indexes that a store keeps with each record, so that a renewal can be appended behind renewals that its writer has not read (`RenewalMark` in store.ts). */
 import type { RenewalMark } from '../store.ts'
 
 export interface LastMarks {

@@ -2,7 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import type { PoolRequest } from '../../src/kernel/command.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../../src/lessor.ts'
-import { explainPool, explainWaiter, startText } from '../../src/pool/explain.ts'
+import { explainPool, explainWaiter } from '../../src/pool/explain.ts'
+import { startText } from '../../src/pool/wait-sentences.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 
 const HOUR = 3_600_000

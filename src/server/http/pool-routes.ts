@@ -1,8 +1,9 @@
 /** Routes of pools: their members with what their hosts report, queues and accounts, and keeping members longer. Taking is acquiring: `POST /v1/leases` with `pool`. */
 import { parseReport, reportKey, reportPrefix } from '../../devices/report.ts'
 import { LeaseError } from '../../errors.ts'
-import { EXPLAINED, explanations, type WaitExplanation } from '../../pool/explain.ts'
+import { EXPLAINED, explanations } from '../../pool/explain.ts'
 import { readDurations } from '../../pool/learned-durations.ts'
+import type { WaitExplanation } from '../../pool/wait-explanation.ts'
 import { Explaining, PoolAnswer, PoolExplained, Pools } from '../../wire/http/pool-schema.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'

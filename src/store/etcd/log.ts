@@ -142,7 +142,7 @@ export class EtcdLog {
     return kv && this.stored(kv)
   }
 
-  /** The marks of the record at a position. Of one that was not seen here: as if it were no renewal, and nobody read. */
+  /** The marks of the record at a position. Of one that was not seen here: as if it were no renewal, and no process read. */
   marksOf({ index, nonce }: Position): LastMarks {
     const { position, marks } = this.#last
     return position.index === index && position.nonce === nonce ? marks : { other: index, reads: 0 }

@@ -36,7 +36,7 @@ export interface EtcdRecord {
   readonly value: Buffer
 }
 
-/** What is put under the key of a record. */
+/** The bytes under the key of a record: its marks, and its value. */
 export function withMarks({ other, reads }: LastMarks, value: Uint8Array): Buffer {
   const whole = Buffer.allocUnsafe(2 * MARK_BYTES + value.length)
   whole.writeUIntBE(other, 0, MARK_BYTES)
