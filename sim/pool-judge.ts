@@ -58,7 +58,7 @@ export class PoolJudge {
       if (type === 'deleted' && cause !== 'deleted' && cause !== 'released') this.#judgeVanished(state, key)
       if (type === 'recalled' && cause === 'preempt') this.#judgeNotice(scene, lease)
     }
-    const served = new Set([...granted.keys()].map(id => findLease(state, id)?.extras?.pool?.account))
+    const served = new Set(kind === 'transfer' ? [] : [...granted.keys()].map(id => findLease(state, id)?.extras?.pool?.account))
     this.#judgeQuotas(scene, served)
     const told = new Set(events.flatMap(({ type, lease, cause }) => (type === 'recalled' && cause === 'preempt' ? [lease] : [])))
     for (const [id, resources] of granted) {
@@ -150,7 +150,7 @@ export class PoolJudge {
       this.#verdict.violate('S14', `lease ${lease.id} was granted members that ${reservation.id} has reserved`)
   }
 
-  /** Kinds are judged at grants (`served`): a member that is still held may have been gone, and come back. */
+  /** Kinds are judged when an account is granted more (`served`): a member that is still held may have been gone, and come back. */
   #judgeQuotas(scene: PoolScene, served: ReadonlySet<string | undefined>): void {
     for (const account of new Set(scene.holders.map(({ extras }) => extras!.pool!.account))) {
       const { quotaUnits = 0, quotaBorrow = 0 } = scene.rulesOf(account)
