@@ -14,8 +14,8 @@ export const IDLE_BUGS: readonly Planted[] = [
   },
   {
     name: 'a renewal passes a record that is not a renewal',
-    file: 'src/store/memory.js',
-    find: 'before.other <= past.read',
+    file: 'src/store/last-marks.js',
+    find: 'other <= past.read',
     put: 'true',
     expected: ['S1', 'S4', 'S6'],
     profiles: ['cases', 'idle'],
