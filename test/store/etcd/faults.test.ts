@@ -269,12 +269,17 @@ describeEngine('etcd', 'a store in etcd under faults', () => {
   })
 
   test('a log of another format and keys of another program are rejected', async () => {
-    const [newer, foreign] = [fresh(), fresh()]
-    for (const name of [newer, foreign]) await (await direct(name))[Symbol.asyncDispose]()
+    const [newer, older, foreign] = [fresh(), fresh(), fresh()]
+    for (const name of [newer, older, foreign]) await (await direct(name))[Symbol.asyncDispose]()
     const put = (key: string, value: string) =>
       asked(etcd.port, '/kv/put', { key: Buffer.from(key).toString('base64'), value: Buffer.from(value).toString('base64') })
-    await put(`${newer}:format`, '2')
-    expect((await rejected(direct(newer))).code).toBe('UNSUPPORTED')
+    for (const [name, format] of [
+      [newer, '3'],
+      [older, '1'],
+    ] as const) {
+      await put(`${name}:format`, format)
+      expect((await rejected(direct(name))).code).toBe('UNSUPPORTED')
+    }
     await put(`${foreign}:log/!`, 'mine')
     expect((await rejected(direct(foreign))).code).toBe('INVALID')
   })
