@@ -23,6 +23,8 @@ const IN_ONE_PROCESS = 32
 const SETTLE = 5
 /** The same where transactions are counted: a session of Postgres that idles reports its last ones after ten seconds. */
 const SETTLE_COUNTS = 15
+/** In renewals, before transactions and rows are counted: with the first one a process reads how the others began, and with the second it finds out who reads. */
+const FIRST_RENEWALS = 2
 /** A store that cannot carry so many holders takes for ever to open them: seconds for each. */
 const OPEN_TIMEOUT = 3
 
@@ -197,7 +199,7 @@ export async function transactions(report, { quick }) {
         await client.connect()
         try {
           await withHolders({ url, count, ttl }, async started => {
-            await sleep(SETTLE_COUNTS * 1_000)
+            await sleep(SETTLE_COUNTS * 1_000 + (FIRST_RENEWALS * ttl) / 2)
             const before = await countsOf(client)
             await sleep(window * 1_000)
             const after = await countsOf(client)
