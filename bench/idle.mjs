@@ -23,7 +23,7 @@ const IN_ONE_PROCESS = 32
 const SETTLE = 5
 /** The same where transactions are counted: a session of Postgres that idles reports its last ones after ten seconds. */
 const SETTLE_COUNTS = 15
-/** In renewals, before transactions and rows are counted: with the first one a process reads how the others began, and with the second it finds out who reads. */
+/** Transactions and rows are counted after so many renewals of each process: the first one reads how the others began, and after the second it is settled which process reads. */
 const FIRST_RENEWALS = 2
 /** A store that cannot carry so many holders takes for ever to open them: seconds for each. */
 const OPEN_TIMEOUT = 3

@@ -57,7 +57,7 @@ export class RepositoryFinder {
   /** Returns what a write to this path changes in repositories. Git keeps a link as itself (`isCommit`). An edit may replace it or write what it leads to. */
   async changed(path: string, cwd: string, isCommit: boolean): Promise<readonly WrittenPath[]> {
     const found: WrittenPath[] = []
-    for (const name of isCommit ? [await this.realPath(path, cwd)] : await this.written(path, cwd)) {
+    for (const name of isCommit ? [await this.realPath(path, cwd)] : await this.#written(path, cwd)) {
       const repository = await this.#repositoryAbove(await this.#realFolder(dirname(name)))
       if (repository !== undefined)
         found.push({ path: repository.ignoresCase ? await this.#spelled(name, repository.root) : name, repository })
@@ -85,7 +85,7 @@ export class RepositoryFinder {
   }
 
   /** The names of what a write to this path changes: the path and, if that is a symbolic link, the links and the file that it leads to, which may not exist yet. */
-  async written(path: string, cwd: string): Promise<readonly string[]> {
+  async #written(path: string, cwd: string): Promise<readonly string[]> {
     const names: string[] = []
     for (let name = await this.realPath(path, cwd); names.length <= MAX_LINKS; ) {
       names.push(name)

@@ -12,6 +12,7 @@ import { clean } from '../output.ts'
 import { type ExplainedFacts, type LabelsByLease, resourceSentences } from '../resource-sentences.ts'
 import { explainTermOf } from '../term-explanation.ts'
 import { formatRules } from './policy.ts'
+import { freeMembers } from './pool/reservations.ts'
 
 export function explain(program: Command): void {
   addGlobalOptions(program.command('explain'))
@@ -42,14 +43,13 @@ export function explain(program: Command): void {
     })
 }
 
-/** A name under which members of a pool are offered is no resource of its own. */
+/** Says that the name is that of a pool, and how to see more. Undefined for other names. */
 async function poolSentence(lessor: Lessor, name: string, atLeast: number): Promise<string | undefined> {
   const { value } = await lessor.read({ kind: 'pool', pool: name, limit: 0 }, { atLeast })
   const { members, waiting } = value
   if (members.length === 0 && waiting === 0) return undefined
-  const free = members.filter(({ used, status }) => used === 0 && status === 'live').length
   return withStoreFlags(
-    `${name} is a pool: ${free} of ${members.length} members are free, ${waiting} waiting. To see who has them, run: leasehold pool ls ${name}; why others wait: leasehold pool queue ${name} --explain`,
+    `${name} is a pool: ${freeMembers(members).length} of ${members.length} members are free, ${waiting} waiting. To see who has them, run: leasehold pool ls ${name}; why others wait: leasehold pool queue ${name} --explain`,
   )
 }
 

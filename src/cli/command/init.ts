@@ -59,6 +59,8 @@ interface SettingsChange extends FileChange {
   readonly strip: (text: string) => string
 }
 
+type InitChange = FileChange | SettingsChange
+
 const TARGETS = ['claude', 'codex', 'cursor', 'gemini', 'git'] as const
 type Target = (typeof TARGETS)[number]
 
@@ -163,7 +165,7 @@ function quote(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 }
 
-async function changesFor(targets: readonly Target[], flags: InitFlags, url: string | undefined): Promise<readonly FileChange[]> {
+async function changesFor(targets: readonly Target[], flags: InitFlags, url: string | undefined): Promise<readonly InitChange[]> {
   const repository = await repositoryOf(process.cwd())
   if (repository === undefined && (flags.user !== true || targets.includes('git')))
     throw usageError('the present folder is in no git repository', targets.includes('git') ? 'Go into one.' : 'Go into one, or use --user.')
@@ -264,7 +266,7 @@ function readIfThere(path: string): string | undefined {
 }
 
 /** Returns whether everything is as it was asked for. */
-async function carryOut(all: readonly FileChange[], targets: readonly Target[], flags: InitFlags): Promise<boolean> {
+async function carryOut(all: readonly InitChange[], targets: readonly Target[], flags: InitFlags): Promise<boolean> {
   const changes = all.filter(({ before, after }) => before !== after)
   const names = targets.join(', ')
   if (changes.length === 0) {
@@ -281,7 +283,7 @@ async function carryOut(all: readonly FileChange[], targets: readonly Target[], 
   }
   for (const change of changes) {
     write(change)
-    if ('strip' in change) noteOriginal(change as SettingsChange, flags)
+    if ('strip' in change) noteOriginal(change, flags)
   }
   if (flags.remove === true) process.stdout.write('Removed. A server that init started goes on.\n')
   else {
@@ -291,7 +293,7 @@ async function carryOut(all: readonly FileChange[], targets: readonly Target[], 
   return true
 }
 
-/** For `--remove`: what was there before, if it could not be told from the text; and no folder that is left empty. */
+/** Keeps the text from before `init` where taking our parts out would not give it back. After a removal it is forgotten, and a folder that is left empty is removed. */
 function noteOriginal({ path, base, target, after, strip }: SettingsChange, { remove }: InitFlags): void {
   if (remove !== true && base !== undefined && after !== undefined) {
     const left = strip(after)

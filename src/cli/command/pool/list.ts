@@ -15,7 +15,7 @@ import { parseInteger } from '../../option-values.ts'
 import { clean, type TableRow, table } from '../../output.ts'
 import { drainsOf } from './drain.ts'
 import { requestInWords } from './request.ts'
-import { keptText } from './reservations.ts'
+import { freeMembers, keptText } from './reservations.ts'
 
 /** Characters of a member's name that a table shows, if they are enough to tell the members apart. */
 const SHORT_NAME = 12
@@ -134,7 +134,7 @@ async function listMembers(invocation: Invocation, pool: string): Promise<void> 
   const now = invocation.clock.wall()
   const rows = view.members.flatMap(member => memberRows(member, short, reports.get(member.member), now))
   const ahead = drains.filter(({ from }) => from > now)
-  const free = view.members.filter(({ used, status }) => used === 0 && status === 'live').length
+  const free = freeMembers(view.members).length
   const waiting = view.waiting - view.reservations.length
   const lines = [
     `${clean(pool)}: ${free} of ${view.members.length} members free, ${waiting} waiting${reserved(view)}`,

@@ -30,7 +30,7 @@ import {
   userName,
   withBoundAccount,
 } from './request.ts'
-import { keptText } from './reservations.ts'
+import { freeMembers, keptText } from './reservations.ts'
 
 export interface TakeFlags extends RequestFlags {
   readonly wait: string | boolean
@@ -209,7 +209,7 @@ async function waitingText({ lessor }: Invocation, pool: string, words: string, 
   const reasons = view === undefined || own === undefined ? [] : explainWaiter(view.value, own.lease)!.reasons
   const quota = reasons.find(({ cause }) => cause === 'quota')
   const members = view?.value.members ?? []
-  const free = members.filter(({ used, status }) => used === 0 && status === 'live').length
+  const free = freeMembers(members).length
   const place = position === undefined ? '' : position === 0 ? ', you are next' : `, ${position} ahead of you`
   const kept = view === undefined ? undefined : keptText(view.value)
   const why = quota === undefined ? place : `, but ${quota.text}`
