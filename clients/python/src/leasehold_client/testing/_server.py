@@ -38,6 +38,8 @@ class MemoryServer:
         self._capacity: dict[str, int] = {}
         self._number = 1000
         self._revision = 1
+        #: Whether a lease that covers was ever asked for. Without one, no lease is compared with others than those of its names.
+        self._covering = False
         self.commands: list[list[str]] = []
         #: What the log calls itself. ``rewind`` changes it, as a data directory put back from a copy does.
         self.log = "log-1"
@@ -144,6 +146,7 @@ class MemoryServer:
             self._live(parent)
         self._check_entries(lease, entries)
         lease.asked_entries = entries
+        self._covering = self._covering or "COVERS" in options
         self._leases[lease.id] = lease
         if parent:
             self._children.setdefault(str(parent), []).append(lease)
@@ -323,7 +326,7 @@ class MemoryServer:
 
     def _around(self, name: str, lease: Lease) -> list[Lease]:
         """The holders above and below that a request for this name conflicts with, apart from those of its client."""
-        if "COVERS" not in lease.options and not any("COVERS" in each.options for each in self._leases.values()):
+        if not self._covering:
             return []
         own = {each.id for each in self._leases.values() if each.holder == lease.holder and each.id in lease.options.get("HOLDING", [])}
         others = [each for each in self._leases.values() if each.id not in own and each is not lease]
