@@ -123,14 +123,14 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'more units are granted than exist',
     file: 'src/kernel/rule/queue.js',
-    find: 'resource.used + want.units <= capacity',
-    put: 'resource.used <= capacity',
+    find: 'used + want.units > capacity',
+    put: 'used > capacity',
     expected: ['S15', 'S1'],
   },
   {
     name: 'an exclusive grant ignores shared grants',
     file: 'src/kernel/rule/queue.js',
-    find: 'resource.sharers === 0 &&',
+    find: 'sharers > 0 ||',
     put: '',
     expected: ['S15', 'S1'],
   },

@@ -81,7 +81,11 @@ function malformed(command: Acquire): Flaw | undefined {
     const wrong = badPoolRequest(command)
     if (wrong !== undefined) return wrong
   } else if (command.wait === true && command.wants.length === 0) return { reason: 'nothing-to-wait-for', facts: {} }
-  const wrong = badWants(command.wants) ?? badPermits(command) ?? badCovers(command) ?? (command.entries && badAttachments(command.entries))
+  const isPlain = command.permits === undefined && command.covers === undefined
+  const wrong =
+    badWants(command.wants) ??
+    (isPlain ? undefined : (badPermits(command) ?? badCovers(command))) ??
+    (command.entries && badAttachments(command.entries))
   return wrong ?? (command.labels === undefined && command.holding === undefined ? undefined : badLabels(command))
 }
 

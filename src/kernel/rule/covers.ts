@@ -92,8 +92,7 @@ function ownAmong(own: readonly LeaseState[], isCounted: (grant: Grant) => boole
 
 /** Returns whether no claim above or below is in the way. The name itself is not looked at. */
 export function isClear(state: State, want: WantedResource, applicant: Applicant): boolean {
-  const { claims } = state
-  if (claims === undefined || (claims.coverings === 0 && applicant.covers !== true)) return true
+  if (state.claims!.coverings === 0 && applicant.covers !== true) return true
   return !isHeld(state, want, applicant) && (isOwn(state, want, applicant) || !waitsBefore(state, want, applicant))
 }
 

@@ -6,12 +6,12 @@
 import type { Acquire } from '../command.ts'
 import type { Flaw } from '../reason.ts'
 import type { Grant, LeaseState, Resource, State } from '../state.ts'
-import { capacityOf, statedCapacity } from './policy.ts'
+import { CAPACITY, capacityOf, statedCapacity } from './policy.ts'
 
 /** The units in use that one request agrees to, whatever others state. `permits`: 0 if it states none. */
 export function ownLimit(state: State, name: string, permits: number): number {
-  if (permits === 0) return capacityOf(state, name)
   const stated = statedCapacity(state, name)
+  if (permits === 0) return stated ?? CAPACITY
   return stated === undefined ? permits : Math.min(stated, permits)
 }
 

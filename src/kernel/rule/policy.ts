@@ -7,6 +7,8 @@ import type { State } from '../state.ts'
 
 export const TTL_MIN = 100
 export const TTL_MAX = 86_400_000
+/** The units of a resource about which nothing is stated. */
+export const CAPACITY = 1
 /** No policy may allow more than a year. */
 export const TTL_LIMIT = 31_536_000_000
 export const WAITERS = 10_000
@@ -21,7 +23,7 @@ export const MAX_POLICIES = 50_000
 const DEFAULTS = {
   ttlMin: TTL_MIN,
   ttlMax: TTL_MAX,
-  capacity: 1,
+  capacity: CAPACITY,
   lockDelay: 0,
   grace: 0,
   maxLife: 0,
@@ -74,12 +76,12 @@ export function rule<K extends keyof PolicyRules>(state: Pick<State, 'policies'>
 
 /** The units of a resource: what a policy says, else the units of the member that it is, else 1. */
 export function capacityOf(state: State, name: string): number {
-  return statedCapacity(state, name) ?? DEFAULTS.capacity
+  return statedCapacity(state, name) ?? CAPACITY
 }
 
 /** Undefined: neither a policy nor a member of a pool says how many units the resource has. */
 export function statedCapacity(state: State, name: string): number | undefined {
-  const prefix = ruledBy(state, name, 'capacity')
+  const prefix = state.policies.size === 0 ? undefined : ruledBy(state, name, 'capacity')
   if (prefix !== undefined) return state.policies.get(prefix)!.capacity!
   return state.pools.size === 0 ? undefined : memberOf(state, name)?.units
 }

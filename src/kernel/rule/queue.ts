@@ -24,6 +24,9 @@ export interface ChosenWant {
   readonly resource: Resource | undefined
 }
 
+/** A resource that no lease holds or waits for. */
+const UNUSED = { used: 0, sharers: 0 }
+
 /** The rank of a steal, or of the recipient of a transfer: before all ordinary waiters. */
 export const FIRST_IN_LINE = -1e15
 /** The rank of a forced steal: before other steals and recipients as well. Otherwise the units that it frees would go to them, and it would wait. */
@@ -36,12 +39,11 @@ export function positionOf(resource: Resource, lease: LeaseState): number {
 /** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
 function mayTake(state: State, resource: Resource | undefined, want: WantedResource, applicant: Applicant): boolean {
   const { rank, id, permits = 0 } = applicant
+  const { used, sharers } = resource ?? UNUSED
   const capacity = limitBeside(state, want.resource, resource, permits)
-  if (resource === undefined) return (want.shared ? capacity > 0 : want.units <= capacity) && isClear(state, want, applicant)
-  const hasRoom = want.shared ? capacity > 0 && resource.used === 0 : resource.sharers === 0 && resource.used + want.units <= capacity
-  if (!hasRoom) return false
-  if (!isClear(state, want, applicant)) return false
-  if (resource.queue.length === 0 || rule(state, want.resource, 'queue') === 'fit') return true
+  if (want.shared ? capacity === 0 || used > 0 : sharers > 0 || used + want.units > capacity) return false
+  if (state.claims !== undefined && !isClear(state, want, applicant)) return false
+  if (resource === undefined || resource.queue.length === 0 || rule(state, want.resource, 'queue') === 'fit') return true
   const behind = mayOvertake(state, want, applicant) ? 0 : insertionIndex(resource.queue, rank, id)
   for (let i = 0; i < behind; i++) if (blocks(resource.queue[i]!, resource)) return false
   return true
