@@ -36,9 +36,13 @@ const EVERYWHERE = PROFILES.filter(
 const SEEDS = 60
 /** A seed takes about a second. After this many ms it counts as hung: the mistake may have caused an endless loop. */
 const HUNG = 600_000
-/** With `--cheapest`: this many other places are tried after a mistake was found, unless it was found in this many seconds of CPU. A start takes 0.4. */
+/**
+ * With `--cheapest`: this many other places are tried after a mistake was found, unless it was found in this many seconds of CPU. A start takes 0.4. A place that
+ * takes longer than this many ms is no alternative.
+ */
 const ALTERNATIVES = 20
-const CHEAP = 0.8
+const CHEAP = 1
+const SHORT = 3_000
 /** Flags of Node for a simulation: most objects are short-lived, so it gets a large young generation. */
 const LONG_RUN = ['--min-semi-space-size=32', '--max-semi-space-size=64']
 /** For a process that lives two seconds, the fast compilers only. Optimized code would not be used for long enough to repay its compilation. */
@@ -122,7 +126,7 @@ async function find(bug: Planted, copy: string, cheapest: boolean): Promise<Plan
     const main = join(copy, 'sim/main.js')
     for (const place of places(bug)) {
       if (found !== undefined && (!cheapest || least <= CHEAP || more-- === 0)) break
-      const { invariant, cpu } = await run(main, place)
+      const { invariant, cpu } = await run(main, place, found === undefined ? HUNG : SHORT)
       if (invariant === undefined) continue
       if (!bug.expected.includes(invariant)) {
         instead.set(invariant, (instead.get(invariant) ?? 0) + 1)
@@ -159,8 +163,8 @@ function copyBuild(folder: string, built = BUILT): string {
   return copy
 }
 
-/** Runs one world in a process of its own. */
-function run(main: string, { profile, seed }: Place): Promise<Ran> {
+/** Runs one world in a process of its own, for `limit` ms at most. */
+function run(main: string, { profile, seed }: Place, limit: number): Promise<Ran> {
   return new Promise(resolve => {
     // The directed world plays every pair, one after another.
     const flags = profile === 'directed' ? LONG_RUN : SHORT_RUN
@@ -168,7 +172,7 @@ function run(main: string, { profile, seed }: Place): Promise<Ran> {
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] })
     let hung = false
     const stop = systemClock.after(
-      HUNG,
+      limit,
       () => {
         hung = true
         child.kill('SIGKILL')

@@ -15,5 +15,9 @@ export function check(
   model: string,
   search: Search,
 ): Promise<{ readonly wrong: string | undefined; readonly states: number; readonly seconds: number }>
-/** `work` has what spin wrote. */
-export function compiled(work: string, name: string, optimization: string): Promise<{ readonly program?: string; readonly wrong?: string }>
+/** `work` has what spin wrote. `compiler` is a program and its options. */
+export function compiled(
+  work: string,
+  name: string,
+  compiler: readonly string[],
+): Promise<{ readonly program?: string; readonly wrong?: string }>

@@ -22,6 +22,11 @@ const folder = fileURLToPath(new URL('.', import.meta.url))
 /** Compiled searches of earlier runs. */
 const KEPT = fileURLToPath(new URL('../node_modules/.cache/leasehold-spec', import.meta.url))
 
+/** How a search of many states is compiled, and one of fewer, for which optimizing takes longer than searching. */
+const OPTIMIZED = ['gcc', '-O1']
+const QUICK = ['tcc']
+const MANY = 300_000
+
 /** Longest time for one search, ms: each takes a few seconds, so a longer one has become another model. */
 const patience = 100_000
 
@@ -62,8 +67,8 @@ function parse(head) {
 /** Whether spin and a C compiler can be had; installs them where that is possible. Otherwise says why not. */
 export async function prepare() {
   const missing = async () => {
-    const found = await Promise.all([run('spin', ['-V']), run('gcc', ['--version'])])
-    return ['spin', 'gcc libc6-dev'].filter((_, i) => found[i].code !== 0).flatMap(names => names.split(' '))
+    const found = await Promise.all([run('spin', ['-V']), run('gcc', ['--version']), run('tcc', ['-v'])])
+    return ['spin', 'gcc libc6-dev', 'tcc'].filter((_, i) => found[i].code !== 0).flatMap(names => names.split(' '))
   }
   let names = await missing()
   if (names.length > 0 && process.getuid?.() === 0) {
@@ -85,7 +90,7 @@ export async function check(model, { kind, flags, states: stated }) {
   try {
     const generated = await run('spin', ['-a', ...flags, join(folder, `${model}.pml`)], work)
     if (generated.code !== 0) return result(`spin: ${generated.output}`)
-    const { wrong, program } = await compiled(work, `${model}${flags.join('')}`, kind === 'holds' ? '-O1' : '-O0')
+    const { wrong, program } = await compiled(work, `${model}${flags.join('')}`, stated > MANY ? OPTIMIZED : QUICK)
     if (wrong !== undefined) return result(wrong)
     // A planted mistake is found within a few states. A full search needs more room, and clearing that takes longer than such a short one.
     const { code, output } = await run(program, kind === 'holds' ? ['-m2000000', '-w22'] : ['-m200000', '-w18'], work)
@@ -97,21 +102,20 @@ export async function check(model, { kind, flags, states: stated }) {
 }
 
 /**
- * The search that spin wrote into `work`, compiled. The program is kept for the next run, under a hash of all that it was made of: most models are the same then,
- * and compiling takes longer than finding a planted mistake does.
+ * The search that spin wrote into `work`, compiled. The program is kept for the next run, under a hash of all that it was made of: most models are the same then.
  */
-export async function compiled(work, name, optimization) {
+export async function compiled(work, name, [compiler, ...optimization]) {
   // One process per model, so there is nothing to reduce, and the number of states does not depend on how it is reduced.
-  const options = [optimization, '-w', '-DSAFETY', '-DNOREDUCE', '-DMEMLIM=4000']
+  const options = [...optimization, '-w', '-DSAFETY', '-DNOREDUCE', '-DMEMLIM=4000']
   const sources = await Promise.all(['c', 'h', 'm', 'b', 't', 'p'].map(part => readFile(join(work, `pan.${part}`))))
-  const hash = createHash('sha256').update(`${options} ${(await run('gcc', ['-v'])).output}`)
+  const hash = createHash('sha256').update(`${options} ${(await run(compiler, ['-v'])).output}`)
   for (const source of sources) hash.update(source)
-  const program = join(KEPT, `${name}${optimization}-${hash.digest('hex').slice(0, 16)}`)
+  const program = join(KEPT, `${name}-${compiler}-${hash.digest('hex').slice(0, 16)}`)
   if (existsSync(program)) return { program }
-  const { code, output } = await run('gcc', [...options, '-o', 'pan', 'pan.c'], work)
-  if (code !== 0) return { wrong: `gcc: ${output}` }
+  const { code, output } = await run(compiler, [...options, '-o', 'pan', 'pan.c'], work)
+  if (code !== 0) return { wrong: `${compiler}: ${output}` }
   await mkdir(KEPT, { recursive: true })
-  for (const former of await readdir(KEPT)) if (former.startsWith(`${name}${optimization}-`)) await rm(join(KEPT, former), { force: true })
+  for (const former of await readdir(KEPT)) if (former.startsWith(`${name}-${compiler}-`)) await rm(join(KEPT, former), { force: true })
   // Another run may look for the program meanwhile: it must find all of it or nothing.
   const copy = `${program}.${process.pid}`
   await copyFile(join(work, 'pan'), copy)

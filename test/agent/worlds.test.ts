@@ -8,6 +8,7 @@ import type { Agent } from '../../src/agent/agent.ts'
 import { LeaseError } from '../../src/errors.ts'
 import type { Leases } from '../../src/leases.ts'
 import { type AgentPlace, AgentTown } from '../support/agents.ts'
+import { runs } from '../support/runs.ts'
 
 const NAMES = ['a', 'b', 'c']
 const AGENTS = ['ann', 'bob', 'cid']
@@ -161,5 +162,5 @@ function kill(belief: Belief): void {
 }
 
 test('agents that die, stall and forget: one holder at a time, no loss without a notice, nothing left after the clocks', async () => {
-  await fc.assert(fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 25 }), run), { numRuns: 40 })
+  await fc.assert(fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 25 }), run), { numRuns: runs(80) })
 })

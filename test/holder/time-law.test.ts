@@ -10,6 +10,7 @@ import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, Watc
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { runs } from '../support/runs.ts'
 
 /** A simulated process: its clock runs at its own rate, and it can stall while the rest goes on. */
 class Process implements Clock {
@@ -217,7 +218,7 @@ async function run(seed: number): Promise<{ grants: number; lost: number; moves:
   return { grants, lost, moves, overlaps }
 }
 
-const SEEDS = Number(process.env.LEASE_SEEDS ?? 150)
+const SEEDS = runs(300)
 
 test(`no two holders hold a lease at once, however the first ended, under stalls, outages, sleeps and clocks within the error (${SEEDS} seeds)`, async () => {
   const seen = { grants: 0, lost: 0, moves: 0 }
@@ -235,7 +236,7 @@ test(`no two holders hold a lease at once, however the first ended, under stalls
 }, 900_000)
 
 test('the signal fires before the lessor can end the lease, in every case of silence', async () => {
-  const cases = Number(process.env.LEASE_CASES ?? 1_000)
+  const cases = runs(2_000)
   for (let seed = 1; seed <= cases; seed++) {
     const world = new ManualClock({ seed: seed + 1_000_000 })
     const replica = await Replica.open(new MemoryStore({ clock: world }), { clock: world })

@@ -16,6 +16,7 @@ import { COUNTER_LIMIT, createState, type LeaseState, RULES, SLOTS, type State }
 import { agreed, check } from '../support/kernel/invariant.ts'
 import { random, Stream, type StreamOptions } from '../support/kernel/stream.ts'
 import { reload } from '../support/kernel/world.ts'
+import { runs } from '../support/runs.ts'
 
 const seeds = fc.integer({ min: 0, max: 2 ** 31 })
 
@@ -115,7 +116,7 @@ describe('whatever is proposed', { timeout: 900_000 }, () => {
         }
         expect(tokens).toEqual([...new Set(tokens)].sort((a, b) => a - b))
       }),
-      { numRuns: 60 },
+      { numRuns: runs(120) },
     )
   })
 
@@ -165,9 +166,9 @@ describe('whatever is proposed', { timeout: 900_000 }, () => {
           }
         }
       }),
-      { numRuns: 40, examples: [[2106931202]] }, // a victim whose child holds the same resource
+      { numRuns: runs(80), examples: [[2106931202]] }, // a victim whose child holds the same resource
     )
-    expect(ended).toBeGreaterThan(100)
+    expect(ended).toBeGreaterThan(50)
   })
 
   test('near the end of the counters every token is still unique, and all ids are safe integers', () => {
@@ -183,7 +184,7 @@ describe('whatever is proposed', { timeout: 900_000 }, () => {
         expect(log.state.nextLease).toBeLessThanOrEqual(COUNTER_LIMIT)
         expect(stateHash(reload(log.state))).toBe(stateHash(log.state))
       }),
-      { numRuns: 15 },
+      { numRuns: runs(30) },
     )
   })
 
@@ -199,7 +200,7 @@ describe('whatever is proposed', { timeout: 900_000 }, () => {
           if (outcomes[0]!.kind === 'refused') expect(essence(log.state), JSON.stringify(proposal)).toBe(before)
         }
       }),
-      { numRuns: 15 },
+      { numRuns: runs(30) },
     )
   })
 
@@ -215,7 +216,7 @@ describe('whatever is proposed', { timeout: 900_000 }, () => {
         expect([leases.size, resources.size, entries.size, holders.size, keeping.size]).toEqual([0, 0, 0, 0, 0])
         expect(counts).toMatchObject({ waiting: 0, suspect: 0, frozen: 0 })
       }),
-      { numRuns: 30 },
+      { numRuns: runs(60) },
     )
   })
 })
@@ -238,7 +239,7 @@ describe('snapshots', { timeout: 900_000 }, () => {
           if (cut < length) replay.apply(batches[cut]!)
         }
       }),
-      { numRuns: 12 },
+      { numRuns: runs(24) },
     )
   })
 
@@ -284,10 +285,10 @@ describe('snapshots', { timeout: 900_000 }, () => {
         expect(stateHash(log.state)).not.toBe(expected)
         expect(log.state.saving).toBeUndefined()
       }),
-      { numRuns: 25 },
+      { numRuns: runs(50) },
     )
     // A stream may begin by revoking nearly everything; taken together they are worth the name.
-    expect(slices / 25).toBeGreaterThan(6)
+    expect(slices / runs(50)).toBeGreaterThan(6)
   })
 
   test('a snapshot that is abandoned in the middle leaves nothing behind', () => {
@@ -318,7 +319,7 @@ describe('metamorphic relations', () => {
         expect(withoutOrigin(answers)).toBe(withoutOrigin(outcomes))
         expect(essence(other.state)).toBe(essence(log.state))
       }),
-      { numRuns: 40 },
+      { numRuns: runs(80) },
     )
   })
 
@@ -358,7 +359,7 @@ describe('metamorphic relations', () => {
           ])
         expect(grants(other.state, name => name)).toEqual(grants(log.state, rename))
       }),
-      { numRuns: 40 },
+      { numRuns: runs(80) },
     )
   })
 })
@@ -382,7 +383,7 @@ describe('bytes', () => {
           from.finish()
         }
       }),
-      { numRuns: 30 },
+      { numRuns: runs(60) },
     )
   })
 

@@ -4,6 +4,7 @@ import type { Outcome } from '../../src/kernel/outcome.ts'
 import { FROZEN, SLOTS, type State, SUSPECT } from '../../src/kernel/state.ts'
 import { Model, type Wish } from '../support/kernel/model.ts'
 import { World } from '../support/kernel/world.ts'
+import { runs } from '../support/runs.ts'
 
 const resources = ['x', 'y', 'pool', 'big/pool'] as const
 const capacity = { pool: 3, 'big/pool': 5 } as const
@@ -135,7 +136,7 @@ describe('the kernel does what a naive model of it does', { timeout: 900_000 }, 
           }
         }
       }),
-      { numRuns: 400 },
+      { numRuns: runs(800) },
     )
   })
 })

@@ -32,7 +32,7 @@ test.skipIf(unable)('a search that did not change is not compiled again, and one
   onTestFinished(() => rmSync(work, { recursive: true, force: true }))
   for (const part of ['h', 'm', 'b', 't', 'p']) writeFileSync(join(work, `pan.${part}`), '')
   writeFileSync(join(work, 'pan.c'), '#include "pan.m"\nint main() { return 0; }\n')
-  const compile = () => compiled(work, 'test', '-O0')
+  const compile = () => compiled(work, 'test', ['gcc', '-O0'])
   const first = (await compile()).program!
   rmSync(join(work, 'pan'), { force: true })
   expect(await compile()).toEqual({ program: first })

@@ -23,14 +23,14 @@ function simulate(build: string, ...args: string[]): { readonly status: number |
 // The rolling profile needs the build: it makes another version of the rules from it.
 const here = PROFILES.filter(profile => !['rolling', 'agents', 'directed', 'cases'].includes(profile))
 
-// A sixth of what a seed usually runs. The seeds of `npm test` (sim/suite.ts) fail if one of them runs less than the whole.
-const COMMANDS = 350
+// A fourteenth of what a seed usually runs. The seeds of `npm test` (sim/suite.ts) fail if one of them runs less than the whole.
+const COMMANDS = 150
 
 test.each(here)('a seed runs enough commands and faults, and gives the same world twice: %s', async profile => {
   const first = await runSeed(7, { profile, commands: COMMANDS })
   expect(first.violation).toBeUndefined()
   expect(first.commands).toBeGreaterThanOrEqual(COMMANDS)
-  expect(first.faults).toBeGreaterThanOrEqual(20)
+  expect(first.faults).toBeGreaterThanOrEqual(5)
   expect(await runSeed(7, { profile, commands: COMMANDS })).toEqual(first)
 })
 

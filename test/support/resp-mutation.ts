@@ -3,8 +3,9 @@ import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
 import { type ClientMessage, MESSAGES_VERSION, writeClientMessage } from '../../src/wire/messages.ts'
 import { command } from './resp-place.ts'
+import { searchSeed } from './runs.ts'
 
-export const SEED = Number(process.env.LEASEHOLD_SEED ?? 1 + (Date.now() % 1_000_000))
+export const SEED = searchSeed(1)
 
 export class Dice {
   #state: number

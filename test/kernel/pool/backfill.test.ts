@@ -2,6 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type Job, Lab, type LabOptions, plainMembers, type Run } from '../../support/kernel/lab.ts'
+import { runs } from '../../support/runs.ts'
 
 const second = 1_000
 const minute = 60 * second
@@ -61,7 +62,7 @@ describe('backfill', { timeout: 900_000 }, () => {
         for (const [i, run] of backfill.runs.entries())
           expect(waited(run), `job ${i}: ${JSON.stringify(run.job)}`).toBeLessThanOrEqual(waited(fifo.runs[i]!))
       }),
-      { numRuns: 150 },
+      { numRuns: runs(300) },
     )
   })
 
@@ -80,7 +81,7 @@ describe('backfill', { timeout: 900_000 }, () => {
         for (const [i, run] of backfill.runs.entries())
           expect(waited(run), `job ${i}`).toBeLessThanOrEqual(waited(fifo.runs[i]!) + (i + 1) * (each + second))
       }),
-      { numRuns: 60 },
+      { numRuns: runs(120) },
     )
   })
 

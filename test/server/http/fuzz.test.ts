@@ -13,10 +13,11 @@ import type { ListenerContext } from '../../../src/server/listener.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { world } from '../../support/http-world.ts'
+import { runs, searchSeed } from '../../support/runs.ts'
 
 Error.stackTraceLimit = 1 // a sixth of the time would go into stacks of errors that are expected
 
-const INPUTS = Number(process.env.FUZZ ?? 300_000)
+const INPUTS = runs(300_000)
 const OPERATOR = 'the-operators-own-secret'
 const BATCH = 1_000
 
@@ -201,7 +202,7 @@ test(`${INPUTS} mutated requests get coded answers, cause no internal error, and
     connections: () => 1,
   }
   const handler = new HttpHandler(context)
-  const dice = chance(Number(process.env.SEED ?? 20_261_115))
+  const dice = chance(searchSeed(20_261_115))
   const statuses = new Map<number, number>()
   for (let done = 0; done < INPUTS; done += BATCH) {
     const left = new AbortController()

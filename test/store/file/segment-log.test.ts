@@ -8,6 +8,7 @@ import { SegmentLog } from '../../../src/store/file/segment-log.ts'
 import { SnapshotFiles } from '../../../src/store/file/snapshot-files.ts'
 import { type LogRecord, type Position, START } from '../../../src/store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { runs } from '../../support/runs.ts'
 import { DISK_STEPS, Died, FaultyDisk } from '../../support/store/faulty-disk.ts'
 
 const SIZE = 8_192
@@ -97,7 +98,7 @@ async function readAll(log: SegmentLog): Promise<LogRecord[]> {
 }
 
 describe('whatever the disk does, acknowledged records are kept, in their order', () => {
-  const seeds = Array.from({ length: 40 }, (_, i) => i + 1)
+  const seeds = Array.from({ length: runs(80) }, (_, i) => i + 1)
   test.each(seeds)('seed %i', async seed => {
     const writer = new Writer(seed)
     await writer.open()
@@ -140,7 +141,7 @@ const CRASHES = PLACES.flatMap(place => [false, true].map(powerLoss => [place, p
 
 describe('a process that dies at a named step', () => {
   test.each(CRASHES.filter(([place]) => !place.endsWith('remove')))('%s, and %s: the segments are whole', async (place, how) => {
-    for (let seed = 1; seed <= 20; seed++) {
+    for (let seed = 1; seed <= runs(50); seed++) {
       const writer = new Writer(seed)
       await writer.open()
       const { faults } = writer.disk
@@ -160,7 +161,7 @@ describe('a process that dies at a named step', () => {
   })
 
   test.each(CRASHES.filter(([place]) => place.endsWith('remove')))('%s, and %s: what was not trimmed is there', async (place, how) => {
-    for (let seed = 1; seed <= 20; seed++) {
+    for (let seed = 1; seed <= runs(50); seed++) {
       const writer = new Writer(seed)
       await writer.open()
       for (let i = 0; i < 120; i++) await writer.append()
@@ -177,7 +178,7 @@ describe('a process that dies at a named step', () => {
 
   const ofSnapshots = CRASHES.filter(([place]) => !/ write$/.test(place))
   test.each(ofSnapshots)('%s, and %s: the snapshot before it or the new one is in force, and whole', async (place, how) => {
-    for (let seed = 1; seed <= 20; seed++) {
+    for (let seed = 1; seed <= runs(50); seed++) {
       const clock = new ManualClock({ seed })
       const disk = new FaultyDisk(() => clock.random())
       const files = () => new SnapshotFiles({ folder: disk, clock, path: 'log', writer: () => '1' })

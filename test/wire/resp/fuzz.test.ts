@@ -5,11 +5,12 @@ import { readServerMessage, writeServerMessage } from '../../../src/wire/message
 import { CommandParser, ProtocolError } from '../../../src/wire/resp/command-parser.ts'
 import { ReplyParser } from '../../../src/wire/resp/reply-parser.ts'
 import { CORPUS, Dice, mutated, pieces, SEED } from '../../support/resp-mutation.ts'
+import { runs } from '../../support/runs.ts'
 
 Error.stackTraceLimit = 1 // a third of the time would go into stacks of errors that are expected
 
 describe(`with seed ${SEED}`, () => {
-  test('360,000 mutated inputs give the command parser the same commands however they are split, or a ProtocolError', () => {
+  test(`${runs(360_000)} mutated inputs give the command parser the same commands however they are split, or a ProtocolError`, () => {
     const dice = new Dice(SEED)
     const read = (chunks: readonly Buffer[]): string => {
       const parser = new CommandParser({ bytes: 4_096, args: 64 })
@@ -28,7 +29,7 @@ describe(`with seed ${SEED}`, () => {
       }
       return found.join('\n')
     }
-    for (let i = 0; i < 360_000; i++) {
+    for (let i = 0; i < runs(360_000); i++) {
       const input = mutated(dice, CORPUS)
       const cut = pieces(dice, input)
       const [found, whole] = [read(cut), i % 10 === 0 ? read([Buffer.from(input)]) : undefined]
@@ -36,7 +37,7 @@ describe(`with seed ${SEED}`, () => {
     }
   })
 
-  test('300,000 mutated answers give the client’s parser messages, or an error that ends the connection', () => {
+  test(`${runs(300_000)} mutated answers give the client’s parser messages, or an error that ends the connection`, () => {
     const dice = new Dice(SEED)
     const writer = new Writer()
     writeServerMessage(writer, {
@@ -54,7 +55,7 @@ describe(`with seed ${SEED}`, () => {
       Buffer.from('*2\r\n:1\r\n_\r\n|1\r\n+a\r\n+b\r\n-ERR x\r\n'),
       Buffer.from(':5\r\n+OK\r\n#t\r\n,1.5\r\n'),
     ]
-    for (let i = 0; i < 300_000; i++) {
+    for (let i = 0; i < runs(300_000); i++) {
       const parser = new ReplyParser({ bytes: 1 << 16, depth: 8 })
       try {
         for (const chunk of pieces(dice, mutated(dice, corpus)))
