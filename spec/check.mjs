@@ -24,7 +24,7 @@ const KEPT = fileURLToPath(new URL('../node_modules/.cache/leasehold-spec', impo
 
 /** How a search of many states is compiled, and one of fewer, for which optimizing takes longer than searching. */
 const OPTIMIZED = ['gcc', '-O1']
-const QUICK = ['tcc']
+let quick = ['tcc']
 const MANY = 300_000
 
 /** Longest time for one search, ms: each takes a few seconds, so a longer one has become another model. */
@@ -79,7 +79,9 @@ export async function prepare() {
     }
     names = await missing()
   }
-  return names.length === 0 ? undefined : `cannot search the models: ${names[0]} is not here and could not be installed`
+  if (names.includes('tcc')) quick = ['gcc', '-O0']
+  const needed = names.find(name => name !== 'tcc')
+  return needed === undefined ? undefined : `cannot search the models: ${needed} is not here and could not be installed`
 }
 
 /** Runs one search. `wrong` is undefined when it went as the model's head says. */
@@ -90,7 +92,7 @@ export async function check(model, { kind, flags, states: stated }) {
   try {
     const generated = await run('spin', ['-a', ...flags, join(folder, `${model}.pml`)], work)
     if (generated.code !== 0) return result(`spin: ${generated.output}`)
-    const { wrong, program } = await compiled(work, `${model}${flags.join('')}`, stated > MANY ? OPTIMIZED : QUICK)
+    const { wrong, program } = await compiled(work, `${model}${flags.join('')}`, stated > MANY ? OPTIMIZED : quick)
     if (wrong !== undefined) return result(wrong)
     // A planted mistake is found within a few states. A full search needs more room, and clearing that takes longer than such a short one.
     const { code, output } = await run(program, kind === 'holds' ? ['-m2000000', '-w22'] : ['-m200000', '-w18'], work)
