@@ -124,14 +124,15 @@ export class ClaimBook {
     const { log, activity } = this.#options
     for (let tries = 0; tries < 3; tries++) {
       const sentAt = log.leases.clock.uptime()
-      const view = await log.lease(this.#session.lease)
+      // Its claims are read beside the session: most calls find those that the last one left.
+      const [view, known] = await Promise.all([log.lease(this.#session.lease), log.leasesOf(this.#knownChildren())])
       const session = view && sessionOf(view)
       if (session === undefined) {
         await this.#reopen()
         continue
       }
       activity.see(markOf(view!))
-      const tree = await this.#read(view!, session, 0)
+      const tree = await this.#read(view!, session, 0, known)
       const ids = idsOf(tree)
       if (session.parent > 0) ids.unshift(session.parent)
       const gone = await log.renew(ids)
@@ -148,8 +149,15 @@ export class ClaimBook {
     throw new LeaseError('UNAVAILABLE', `the session of ${this.#session.name} ends again and again: try again in a minute`)
   }
 
-  async #read(view: LeaseView, session: AgentSession, depth: number): Promise<SessionTree> {
-    const views = await this.#options.log.leasesOf(view.children)
+  #knownChildren(): readonly number[] {
+    return [...this.#claims.keys(), ...(this.#tree?.children ?? []).map(({ session }) => session.lease)]
+  }
+
+  /** `known`: views of children that were read before. */
+  async #read(view: LeaseView, session: AgentSession, depth: number, known: readonly LeaseView[] = []): Promise<SessionTree> {
+    const byId = new Map(known.map(child => [child.lease, child]))
+    for (const child of await this.#options.log.leasesOf(view.children.filter(id => !byId.has(id)))) byId.set(child.lease, child)
+    const views = view.children.flatMap(id => byId.get(id) ?? [])
     const claims = views.flatMap(child => claimRecord(child) ?? [])
     const below = depth < MAX_DEPTH ? views.flatMap(child => (sessionOf(child) === undefined ? [] : [child])) : []
     const children = await Promise.all(below.map(child => this.#read(child, sessionOf(child)!, depth + 1)))
@@ -283,8 +291,7 @@ export class ClaimBook {
         facts: { limit: MAX_CLAIMS },
       })
     const outcome = await log.acquire(this.#command(details))
-    if (outcome.kind === 'granted') await log.renew([outcome.lease])
-    const view = await log.lease(outcome.lease)
+    const [view] = await Promise.all([log.lease(outcome.lease), outcome.kind === 'granted' ? log.renew([outcome.lease]) : undefined])
     const record = view && claimRecord(view)
     if (record === undefined) throw new LeaseError('UNAVAILABLE', 'the claim ended as it was made: try again')
     this.#claims.set(record.lease, record)
