@@ -2,8 +2,12 @@
 import type { Clock } from '../clock.ts'
 import type { ClockReading } from './validity.ts'
 
-/** The clocks are read this often while any lease is held: a suspend is noticed no sooner. */
+/**
+ * The clocks are read this often while any lease is held: a suspend is noticed no sooner. In a process that sends nothing, the pause doubles up to `SLOWEST`, as far as
+ * the terms of its leases allow: most of what such a process costs is that it wakes.
+ */
 const PULSE = 250
+const SLOWEST = 1_000
 /** The wall clock is stepped and slewed. A larger change between two readings is a jump that needs an explanation. */
 const JUMP = 500
 /** A timer that is later than this means that the loop stood still, and that answers may be waiting to be read. */
@@ -13,8 +17,8 @@ const MAX_STALLS = 16
 
 /** The clock watch reports here what the clocks show. */
 interface ClockObserver {
-  /** The clocks are about to be read. Returns whether there is any reason to go on. */
-  pulse(): boolean
+  /** The clocks are about to be read. Returns the longest pause until they must be read again; 0: there is no reason to go on. */
+  pulse(): number
   /** The wall clock jumped. A machine restored from a snapshot looks like this: its other clocks stood still, and cannot show it. */
   jumped(): void
   slept(now: number): void
@@ -29,6 +33,7 @@ export class ClockWatch {
   /** Wall clock minus uptime at the last reading. */
   #wall = 0
   #pulseDue = Number.POSITIVE_INFINITY
+  #pause = PULSE
   /** When each stall of the loop ended, and how many ms it lasted. A stall is forgotten when a longer one follows, so the first one is the longest. */
   readonly #stalls: { readonly at: number; readonly ms: number }[] = []
 
@@ -43,7 +48,10 @@ export class ClockWatch {
       const uptime = this.#clock.uptime()
       this.#slept = uptime - this.#clock.now()
       this.#wall = this.#clock.wall() - uptime
-      this.#nextPulse()
+      this.#nextPulse(PULSE)
+    } else if (this.#pause > PULSE) {
+      this.#cancelPulse()
+      this.#nextPulse(PULSE)
     }
     return this.estimate()
   }
@@ -87,17 +95,20 @@ export class ClockWatch {
   }
 
   /** Goes on for one pulse after the last lease ended, so that a process that acquires again and again does not start over each time. */
-  #nextPulse(): void {
-    this.#pulseDue = this.#clock.now() + PULSE
+  #nextPulse(pause: number): void {
+    this.#pause = pause
+    this.#pulseDue = this.#clock.now() + pause
     const pulse = () => {
       this.noteStall(this.#clock.now() - this.#pulseDue)
       this.#pulseDue = Number.POSITIVE_INFINITY
       this.#cancelPulse = undefined
-      if (!this.#observer.pulse()) return
-      this.#nextPulse()
+      const longest = this.#observer.pulse()
+      if (longest === 0) return
+      const next = longest < pause ? PULSE : 2 * pause
+      this.#nextPulse(next <= Math.min(longest, SLOWEST) ? next : Math.min(pause, next))
       this.readClocks()
     }
-    this.#cancelPulse = this.#clock.after(PULSE, pulse, { aligned: true })
+    this.#cancelPulse = this.#clock.after(pause, pulse, { aligned: true })
   }
 
   stop(): void {

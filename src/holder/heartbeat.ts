@@ -21,6 +21,8 @@ const INSTANT = 0.01
 const MAX_IN_FLIGHT = 4
 /** With more groups than this, empty ones are dropped. */
 const MAX_EMPTY_GROUPS = 64
+/** The clocks are read at least once in this part of the shortest term. */
+const PULSE_SHARE = 1 / 16
 
 /** The heartbeat sends and reports through this. */
 interface HeartbeatTarget {
@@ -32,7 +34,7 @@ interface HeartbeatTarget {
   gone(held: HeldLease): void
   /** The clocks say that the lease is over. */
   expired(held: HeldLease, cause: string, ms: number): void
-  /** Called several times a second while any lease is held, and once after the last has ended. */
+  /** Called every second or more often while any lease is held, and once after the last has ended. */
   pulse(holdsAny: boolean): void
 }
 
@@ -338,11 +340,12 @@ export class Heartbeat {
 
   // The clocks
 
-  #pulse(): boolean {
-    let holdsAny = false
-    for (const { members } of this.#groups) holdsAny ||= members.size > 0
+  #pulse(): number {
+    let shortest = Number.POSITIVE_INFINITY
+    for (const { members, validity } of this.#groups) if (members.size > 0) shortest = Math.min(shortest, validity)
+    const holdsAny = shortest < Number.POSITIVE_INFINITY
     this.#target.pulse(holdsAny)
-    return holdsAny
+    return holdsAny ? Math.max(1, shortest * PULSE_SHARE) : 0
   }
 
   readClocks(): ClockReading {

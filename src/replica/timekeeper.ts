@@ -25,6 +25,8 @@ import { TimerProposals } from './timer-proposals.ts'
 
 /** The longest time between two timers of the event loop while countdowns run, so that a stall is measured and not guessed. */
 const BEAT = 250
+/** The same while the log is read now and then. Most of what an idle process costs is that it wakes. */
+const IDLE_BEAT = 1_000
 /** Countdowns looked at in one turn of the event loop. Ten thousand waiters may time out in one moment. */
 const MAX_JUDGED = 1_000
 
@@ -277,7 +279,7 @@ export class Timekeeper {
     if (this.#countdowns.next === Number.POSITIVE_INFINITY && !this.#marks.together) return
     const now = this.now()
     // Also while the log is read now and then: a stall between two reads must not count.
-    const at = Math.min(next, now + BEAT)
+    const at = Math.min(next, now + (this.#isIdle ? IDLE_BEAT : BEAT))
     this.#cancel?.()
     this.#armedFor = at
     // Not before now: a countdown that was overdue when it was armed is no stall.

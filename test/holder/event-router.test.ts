@@ -88,7 +88,7 @@ test('one watch covers all held leases, is widened for new names, and ends with 
   await clock.settle()
   expect(held.filter(({ held }) => !held).map(({ resources }) => resources)).toEqual([['jobs/b/7']])
   await Promise.all(held.map(lease => lease.release()))
-  await clock.advance(300)
+  await clock.advance(1_000)
   expect(lessor.open).toBe(0)
 })
 
@@ -154,14 +154,14 @@ test('if only single names may be watched, some held leases get a watch of their
   expect([a.held, b.held]).toEqual([false, true])
 })
 
-test('a wake from suspend is noticed within a quarter of a second', async () => {
+test('a wake from suspend is noticed within a second', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   const lease = await leases.acquire('k', { ttl: '30s' })
   const { signal } = lease
   await clock.advance(300)
   clock.sleepMachine(60_000)
-  await clock.advance(250)
+  await clock.advance(1_000)
   expect(signal.reason).toMatchObject({ facts: { cause: 'suspend' } })
 })
 
