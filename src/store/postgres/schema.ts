@@ -13,7 +13,7 @@
  */
 
 /** Raised whenever tables or functions change. A store refuses any other version. */
-export const VERSION = 5
+export const VERSION = 6
 
 /**
  * A function waits this long for a lock. A client that gives up leaves its backend in that wait: without a limit on the server, one transaction that holds the log's
@@ -73,8 +73,12 @@ export function creation(s: string): string {
     `other = case when mark = 0 then ${index} else ${o}.other end, reads = case when mark = 2 then ${index} else ${o}.reads end`
   // A renewal that passes is neither, so the values before and after it are the same.
   const passing = (head: string, o: string) => `past < ${head} and ${o}.other <= past and ${o}.reads > since`
-  const listened = (log: string, loud: string) =>
-    `(${loud} or not pg_try_advisory_xact_lock(${PRESENCE}, ${log})) and pg_notification_queue_usage() < ${MAX_QUEUE}`
+  // Whether a session that listens holds the presence lock. The transaction before this one frees the log's row a moment before it frees its own presence lock: then the
+  // first attempt fails as well. A shared lock waits for that moment, and the second attempt fails for sessions that listen only.
+  const present = (log: string) =>
+    `case when pg_try_advisory_xact_lock(${PRESENCE}, ${log}) then false when pg_advisory_xact_lock_shared(${PRESENCE}, ${log})::text is null then true` +
+    ` else not pg_try_advisory_xact_lock(${PRESENCE}, ${log}) end`
+  const listened = (log: string, loud: string) => `(${loud} or ${present(log)}) and pg_notification_queue_usage() < ${MAX_QUEUE}`
   return `
 select set_config('lock_timeout', '20s', true);
 select pg_advisory_xact_lock(hashtextextended('leasehold schema ${s}', 0));

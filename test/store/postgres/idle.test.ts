@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import type { Leases } from '../../../src/leases.ts'
 import { PostgresStore } from '../../../src/store/postgres/postgres.ts'
+import { type Position, START } from '../../../src/store.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 
 /** A renewal comes after half of it. */
@@ -67,6 +68,36 @@ describeEngine('postgres', 'processes that only hold leases on Postgres', () => 
     expect(await connections()).toBe(count)
     // The read before each renewal, and the renewal; and what was under way, or not reported yet, at both ends.
     expect(to - from - own).toBeLessThanOrEqual(2 * (ended - began) + 8 * count)
+  })
+
+  test('appends that wait for each other are no sessions that listen: none of them notifies', async () => {
+    const stores = Array.from({ length: 6 }, () => new PostgresStore({ url: server.url, name: 'crowd' }))
+    for (const store of stores) await store.open()
+    const listener = new pg.Client({ connectionString: server.url })
+    const heard: pg.Notification[] = []
+    listener.on('notification', notification => heard.push(notification))
+    await listener.connect()
+    try {
+      const log = await number("select id from leasehold.log where name = 'crowd'")
+      // Without the lock that shows its presence: no append has to notify it.
+      await listener.query(`listen leasehold_${log}`)
+      await Promise.all(
+        stores.map(async store => {
+          let end: Position = START
+          for (let i = 0; i < 150; i++) {
+            const appended = await store.append(new Uint8Array([i]), end)
+            if ('position' in appended) end = appended.position
+          }
+        }),
+      )
+      expect(await records('crowd')).toBe(900)
+      // An answer comes after the notifications before it.
+      await listener.query('select 1')
+      expect(heard).toEqual([])
+    } finally {
+      await listener.end()
+      await Promise.all(stores.map(store => store[Symbol.asyncDispose]()))
+    }
   })
 
   test('a process is told at once that its lease was revoked', async () => {
