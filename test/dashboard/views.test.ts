@@ -77,6 +77,18 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the views of th
     >
   }
 
+  test.each([1_280, 390])('the squares of a pool name host and kind without cutting them off, on a page of %i pixels', async width => {
+    const { page } = tab
+    await page.setViewportSize({ width, height: 860 })
+    await show(page, '#/pools/gpus', 'bob-large')
+    const texts = (await page.evaluate(
+      `[...document.querySelectorAll('.member-place')].map(({ innerText, scrollWidth, clientWidth }) => [innerText, scrollWidth <= clientWidth])`,
+    )) as [string, boolean][]
+    expect(texts.slice(0, 2).map(([text]) => text)).toEqual(['a100', 'gpu-host-1'])
+    expect(texts.filter(([, fits]) => !fits)).toEqual([])
+    await page.setViewportSize({ width: 1_280, height: 860 })
+  })
+
   test('the dialogs and the form for a key have no serious violation of accessibility', async () => {
     const { page } = tab
     await show(page, `#/lease/${filled.main}`, 'nightly migration')

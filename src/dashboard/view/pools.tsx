@@ -169,13 +169,11 @@ function Account({ name, hues }: { readonly name: string; readonly hues: Hues })
   )
 }
 
-/** `gpu-host-1, a100`: the host and the kind of a member, as far as its labels say. */
-function placeOf({ labels }: ShownMember, { host }: MemberReport): string {
+/** The host and the kind of a member, as far as its labels say; otherwise empty. */
+function placeOf({ labels }: ShownMember, { host }: MemberReport): { readonly host: string; readonly kind: string } {
   const named = new Map(Object.entries(labels))
-  return [host ?? named.get('host'), named.get('model') ?? named.get('kind')]
-    .filter(text => typeof text === 'string' && text !== '')
-    .map(text => visible(String(text)))
-    .join(', ')
+  const shown = (text: unknown) => (typeof text === 'string' ? visible(text) : '')
+  return { host: shown(host ?? named.get('host')), kind: shown(named.get('model') ?? named.get('kind')) }
 }
 
 interface MemberSquareProps {
@@ -193,7 +191,8 @@ function titleOf(member: ShownMember): string {
   const { member: name, grants, units, used } = member
   const report = reportOf(member)
   const { utilisation, unleased = 0 } = report
-  const place = placeOf(member, report)
+  const { host, kind } = placeOf(member, report)
+  const place = [host, kind].filter(text => text !== '').join(', ')
   const holders = grants.map(({ holder }) => visible(holder)).join(', ')
   const use = utilisation === undefined ? '' : `, ${Math.round(utilisation)} % in use`
   const wild = unleased > 0 ? `, ${unleased} processes without a lease` : ''
@@ -204,7 +203,7 @@ function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
   const { member: name, grants, status } = member
   const report = reportOf(member)
   const { utilisation, unleased = 0 } = report
-  const place = placeOf(member, report)
+  const { host, kind } = placeOf(member, report)
   const [first] = grants
   return (
     <li>
@@ -217,8 +216,11 @@ function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
         title={titleOf(member)}
         onClick={() => setParams({ member: chosen ? '' : name })}
       >
-        <span class="member-name">{visible(name)}</span>
-        {place === '' ? null : <span class="member-place">{place}</span>}
+        <span class="member-head">
+          <span class="member-name">{visible(name)}</span>
+          {kind === '' ? null : <span class="member-place">{kind}</span>}
+        </span>
+        {host === '' ? null : <span class="member-place">{host}</span>}
         <span class="member-who">{first === undefined ? (status === 'live' ? 'free' : status) : visible(first.holder)}</span>
         {unleased > 0 ? <span class="member-alarm">no lease</span> : null}
         {utilisation === undefined ? null : (
