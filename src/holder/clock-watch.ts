@@ -50,6 +50,7 @@ export class ClockWatch {
       this.#wall = this.#clock.wall() - uptime
       this.#nextPulse(PULSE)
     } else if (this.#pause > PULSE) {
+      this.noteStall(this.#clock.now() - this.#pulseDue) // the overdue pulse may not have fired yet
       this.#cancelPulse()
       this.#nextPulse(PULSE)
     }

@@ -28,6 +28,11 @@ test('the clocks are read less often while nothing is sent, and as often as befo
   watch.begin()
   await clock.advance(750)
   expect(pulses.slice(6)).toEqual([5_000, 5_500])
+  await clock.advance(3_000)
+  const before = clock.now()
+  clock.block(20_000)
+  watch.begin() // before the overdue pulse
+  expect(watch.longestStall(before)).toBeGreaterThan(18_000)
   watch.stop()
 })
 
