@@ -19,7 +19,7 @@ import { atMost, oneLine } from './row.mjs'
 
 const program = fileURLToPath(new URL('./idle-child.mjs', import.meta.url))
 const IN_ONE_PROCESS = 32
-/** Until so many seconds after a start, a holder reads what it has missed, compiles, and V8 collects once what the start has left: what counts is what it costs from then on. */
+/** A holder is measured so many seconds after its start: before that it reads what it has missed, and its code is compiled. */
 const SETTLE = { full: 45, quick: 5 }
 /** The same where transactions are counted: a session of Postgres that idles reports its last ones after ten seconds. */
 const SETTLE_COUNTS = 15

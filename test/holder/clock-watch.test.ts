@@ -60,7 +60,7 @@ class CountingClock extends ManualClock {
   }
 }
 
-test('a process that only holds a lease of 30 s wakes about once a second for each of its two watches over time', async () => {
+test('in a process that only holds a lease of 30 s, about two timers fire in a second: one of the holder and one of the replica', async () => {
   const clock = new CountingClock()
   const store = new MemoryStore({ log: new MemoryLog({ clock }), clock })
   const leases = await connect(store, { clock })

@@ -73,8 +73,8 @@ export function creation(s: string): string {
     `other = case when mark = 0 then ${index} else ${o}.other end, reads = case when mark = 2 then ${index} else ${o}.reads end`
   // A renewal that passes is neither, so the values before and after it are the same.
   const passing = (head: string, o: string) => `past < ${head} and ${o}.other <= past and ${o}.reads > since`
-  // Whether a session that listens holds the presence lock. The transaction before this one frees the log's row a moment before it frees its own presence lock: then the
-  // first attempt fails as well. A shared lock waits for that moment, and the second attempt fails for sessions that listen only.
+  // Asks whether a session that listens holds the presence lock. The first attempt may also fail because of the append before this one, which frees the row of the log
+  // a moment before its presence lock. Taking the shared lock waits until it has; then the attempt fails only if a session listens.
   const present = (log: string) =>
     `case when pg_try_advisory_xact_lock(${PRESENCE}, ${log}) then false when pg_advisory_xact_lock_shared(${PRESENCE}, ${log})::text is null then true` +
     ` else not pg_try_advisory_xact_lock(${PRESENCE}, ${log}) end`

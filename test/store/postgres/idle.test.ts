@@ -70,7 +70,7 @@ describeEngine('postgres', 'processes that only hold leases on Postgres', () => 
     expect(to - from - own).toBeLessThanOrEqual(2 * (ended - began) + 8 * count)
   })
 
-  test('appends that wait for each other are no sessions that listen: none of them notifies', async () => {
+  test('appends that wait for each other send no notification while no session shows that it listens', async () => {
     const stores = Array.from({ length: 6 }, () => new PostgresStore({ url: server.url, name: 'crowd' }))
     for (const store of stores) await store.open()
     const listener = new pg.Client({ connectionString: server.url })
