@@ -7,7 +7,7 @@ import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Mode } from '../holder/acquire-options.ts'
 import type { Acquire, Want } from '../kernel/command.ts'
-import type { LeaseView } from '../lessor.ts'
+import type { Granted, Queued } from '../kernel/outcome.ts'
 import { type Activity, markOf } from './activity.ts'
 import { type AgentLeaseKind, type ClaimRecord, claimRecord, isSameConversation } from './claim-record.ts'
 import type { AgentLog } from './log.ts'
@@ -16,11 +16,10 @@ import { viewsAround } from './neighbours.ts'
 import type { Notices } from './notices.ts'
 import { type ClaimEnd, endOfClaim, resume } from './resume.ts'
 import { type AgentSession, agentResource, defaultName, joinSession, openSession, type SessionRequest, sessionOf } from './session.ts'
+import { aboveOf, heldIn, leasesOf, readTree, type SessionTree } from './session-tree.ts'
 
 /** The most claims of one agent. */
 export const MAX_CLAIMS = 200
-/** Sub-agents of sub-agents, at most. */
-const MAX_DEPTH = 4
 /** A waiting lease is renewed within its first term of 30 s, or it has lapsed. */
 const WAITING_TERM = 25_000
 /** A claim that ends this soon by its cap is announced. */
@@ -42,14 +41,6 @@ export interface ClaimDetails {
   readonly conversation?: string
   readonly forTurn?: boolean
   readonly wait: boolean
-}
-
-/** A session with its claims, and the sessions of sub-agents below it. */
-interface SessionTree {
-  readonly session: AgentSession
-  readonly view: LeaseView
-  readonly claims: readonly ClaimRecord[]
-  readonly children: readonly SessionTree[]
 }
 
 interface EndedClaim {
@@ -124,18 +115,23 @@ export class ClaimBook {
     const { log, activity } = this.#options
     for (let tries = 0; tries < 3; tries++) {
       const sentAt = log.leases.clock.uptime()
-      // Its claims are read beside the session: most calls find those that the last one left.
-      const [view, known] = await Promise.all([log.lease(this.#session.lease), log.leasesOf(this.#knownChildren())])
+      // What the last call left is read and renewed beside the session: most calls find nothing else.
+      const expected = this.#tree === undefined ? [] : heldIn(this.#tree, this.claims)
+      const [view, known, lost] = await Promise.all([
+        log.lease(this.#session.lease),
+        log.leasesOf(this.#knownChildren()),
+        log.renew(expected),
+      ])
       const session = view && sessionOf(view)
       if (session === undefined) {
         await this.#reopen()
         continue
       }
       activity.see(markOf(view!))
-      const tree = await this.#read(view!, session, 0, known)
-      const ids = idsOf(tree)
-      if (session.parent > 0) ids.unshift(session.parent)
-      const gone = await log.renew(ids)
+      const tree = await readTree(log, view!, session, known)
+      const renewed = new Set(expected)
+      const others = [...aboveOf(session), ...leasesOf(tree)].filter(id => !renewed.has(id))
+      const gone = new Set([...lost, ...(await log.renew(others))])
       if (gone.has(session.lease)) continue
       const lateBy = sentAt - this.#renewedAt
       this.#renewedAt = sentAt
@@ -151,17 +147,6 @@ export class ClaimBook {
 
   #knownChildren(): readonly number[] {
     return [...this.#claims.keys(), ...(this.#tree?.children ?? []).map(({ session }) => session.lease)]
-  }
-
-  /** `known`: views of children that were read before. */
-  async #read(view: LeaseView, session: AgentSession, depth: number, known: readonly LeaseView[] = []): Promise<SessionTree> {
-    const byId = new Map(known.map(child => [child.lease, child]))
-    for (const child of await this.#options.log.leasesOf(view.children.filter(id => !byId.has(id)))) byId.set(child.lease, child)
-    const views = view.children.flatMap(id => byId.get(id) ?? [])
-    const claims = views.flatMap(child => claimRecord(child) ?? [])
-    const below = depth < MAX_DEPTH ? views.flatMap(child => (sessionOf(child) === undefined ? [] : [child])) : []
-    const children = await Promise.all(below.map(child => this.#read(child, sessionOf(child)!, depth + 1)))
-    return { session, view, claims, children }
   }
 
   /** Takes over what the log has, and explains what is missing. */
@@ -201,6 +186,7 @@ export class ClaimBook {
     const old = this.#session
     const end = await endOfClaim(log, { lease: old.lease, resources: [agentResource(old.name)] })
     await log.release(old.lease)
+    this.#tree = undefined
     this.#session = await ClaimBook.#openSession(this.#options, {
       ...{ ...request, name: old.name },
       // After a release by another process of this agent, everything begins anew.
@@ -283,7 +269,7 @@ export class ClaimBook {
     notices.addLost({ names: shown, purpose: claim.purpose, cause, text, ...(by !== '' && { by }) })
   }
 
-  /** Asks for a lease under the session, and confirms a grant. */
+  /** Asks for a lease under the session. */
   async acquire(details: ClaimDetails): Promise<ClaimRecord> {
     const { log } = this.#options
     if (this.#claims.size >= MAX_CLAIMS)
@@ -291,11 +277,25 @@ export class ClaimBook {
         facts: { limit: MAX_CLAIMS },
       })
     const outcome = await log.acquire(this.#command(details))
-    const [view] = await Promise.all([log.lease(outcome.lease), outcome.kind === 'granted' ? log.renew([outcome.lease]) : undefined])
-    const record = view && claimRecord(view)
-    if (record === undefined) throw new LeaseError('UNAVAILABLE', 'the claim ended as it was made: try again')
+    const record = outcome.kind === 'granted' ? await this.#confirmed(details, outcome) : await this.#queued(outcome)
     this.#claims.set(record.lease, record)
     if (record.held) this.#heldSince.set(record.lease, log.leases.clock.uptime())
+    return record
+  }
+
+  /** The first term of a grant is short. An agent that is kept by a process would be renewed within it, so its caller does not wait for the whole term. */
+  async #confirmed(details: ClaimDetails, granted: Granted): Promise<ClaimRecord> {
+    const { log, join } = this.#options
+    const confirmed = log.renew([granted.lease])
+    if (join) await confirmed
+    else confirmed.catch(() => {})
+    return grantedRecord(details, granted, log.leases.clock.wall())
+  }
+
+  async #queued({ lease }: Queued): Promise<ClaimRecord> {
+    const view = await this.#options.log.lease(lease)
+    const record = view && claimRecord(view)
+    if (record === undefined) throw new LeaseError('UNAVAILABLE', 'the claim ended as it was made: try again')
     return record
   }
 
@@ -401,15 +401,10 @@ export class ClaimBook {
     const { log } = this.#options
     const view = await log.lease(this.#session.lease)
     const session = view && sessionOf(view)
-    const stopped = session === undefined ? [] : idsOf(await this.#read(view!, session, 0)).filter(id => id !== session.lease)
+    const stopped = session === undefined ? [] : leasesOf(await readTree(log, view!, session)).filter(id => id !== session.lease)
     await log.release(this.#session.lease, stopped)
     this.#claims.clear()
   }
-}
-
-/** All leases of a tree, the session first. */
-function idsOf({ session, claims, children }: SessionTree): number[] {
-  return [session.lease, ...claims.map(({ lease }) => lease), ...children.flatMap(idsOf)]
 }
 
 export function wantsOf(resources: readonly string[], mode: Mode): readonly Want[] {
@@ -419,6 +414,17 @@ export function wantsOf(resources: readonly string[], mode: Mode): readonly Want
 function detailsOf(claim: ClaimRecord): Omit<ClaimDetails, 'wait'> {
   const { resources, mode, purpose, expect, pool, match, conversation, forTurn } = claim
   return { kind: pool === '' ? 'claim' : 'take', wants: wantsOf(resources, mode), purpose, expect, pool, match, conversation, forTurn }
+}
+
+/** The record that `claimRecord` would read from the log. */
+function grantedRecord(details: ClaimDetails, { lease, resources, tokens }: Granted, since: number): ClaimRecord {
+  const { wants, purpose, expect, pool = '', match = '', conversation = '', forTurn = false } = details
+  return {
+    ...{ lease, resources, purpose, expect, pool, match, conversation, forTurn, since },
+    mode: wants[0]?.shared === true ? 'shared' : 'exclusive',
+    tokens: Object.fromEntries(resources.map((resource, i) => [resource, tokens[i]!])),
+    ...{ held: true, position: 0, recalled: false },
+  }
 }
 
 function idleText(waiter: string): string {

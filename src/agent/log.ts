@@ -81,6 +81,7 @@ export class AgentLog {
 
   /** Renews leases. Returns those that are gone. */
   async renew(leases: readonly number[]): Promise<ReadonlySet<number>> {
+    if (leases.length === 0) return new Set()
     const outcome = await this.decide({ kind: 'renew', leases })
     if (outcome.kind !== 'renewed') throw refused(outcome)
     return new Set(leases.filter((_, i) => outcome.ttls[i] === GONE))

@@ -1,6 +1,7 @@
 /** Agents: claims without handles, three clocks, and notices. */
 import { describe, expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
+import type { SilentLessor } from '../../src/testing/in-memory.ts'
 import { AgentTown } from '../support/agents.ts'
 
 const MINUTE = 60_000
@@ -14,7 +15,49 @@ async function codeOf(call: Promise<unknown>): Promise<string> {
   }
 }
 
+/** Counts how often `work` waits for answers to all that it has asked, 20 times at most. */
+async function turnsOf(lessor: SilentLessor, work: Promise<unknown>): Promise<number> {
+  let turns = 0
+  let isDone = false
+  const done = work.then(() => (isDone = true))
+  for (; turns < 20; turns++) {
+    for (let i = 0; i < 50; i++) await new Promise(setImmediate)
+    if (isDone) break
+    lessor.answer()
+    // What was asked continues. Its answers take longer.
+    for (let i = 0; i < 3; i++) await undefined
+    lessor.stopAnswering()
+  }
+  lessor.answer()
+  await done
+  return turns
+}
+
 describe('claim', () => {
+  test('asks in two turns for a new claim, and in one for a claim that is held', async () => {
+    await using town = new AgentTown()
+    const { agent, lessor } = await town.begin('planner')
+    await agent.claim(['src/a.ts'])
+    lessor.stopAnswering()
+    expect(await turnsOf(lessor, agent.claim(['src/a.ts']))).toBe(1)
+    lessor.stopAnswering()
+    expect(await turnsOf(lessor, agent.claim(['src/b.ts']))).toBe(2)
+  })
+
+  test('renews sub-agents and what they hold in the same turn', async () => {
+    await using town = new AgentTown()
+    const { agent, lessor } = await town.begin('planner')
+    const child = await agent.child('tests')
+    await child.claim(['test/a.ts'])
+    await agent.mine()
+    const proposed = lessor.proposals.length
+    lessor.stopAnswering()
+    expect(await turnsOf(lessor, agent.claim(['src/a.ts']))).toBe(3) // the claims of the child are read below its session
+    const [renewal] = lessor.proposals.slice(proposed)
+    expect(renewal).toMatchObject({ kind: 'renew' })
+    expect(renewal?.kind === 'renew' && renewal.leases).toHaveLength(3)
+  })
+
   test('answers with tokens, and the same names again are the same claim', async () => {
     await using town = new AgentTown()
     const { agent } = await town.begin('planner')

@@ -87,6 +87,24 @@ const RULES = {
     }
     return (await two.mine()).held.length === 0
   },
+  'a grant to an agent without a process has its whole term': async town => {
+    const { agent } = await town.join('one')
+    const { agent: two } = await town.begin('two')
+    await agent.claim(['a'])
+    await town.clock.advance(5 * MINUTE)
+    return (await two.claim(['a'])).status === 'queued'
+  },
+  'a sub-agent is kept alive by the calls of the agent above': async town => {
+    const { agent: one } = await town.join('one')
+    const { agent: two } = await town.begin('two')
+    const child = await one.child('x')
+    await child.claim(['a'])
+    for (let i = 0; i < 3; i++) {
+      await town.clock.advance(10 * MINUTE)
+      await one.mine()
+    }
+    return (await two.claim(['a'])).status === 'queued'
+  },
   'the end of an agent frees what its sub-agents hold': async town => {
     const { agent: one } = await town.begin('one')
     const { agent: two } = await town.begin('two')
@@ -151,6 +169,18 @@ const MISTAKES: readonly PlantedMistake[] = [
     put: 'if (true)',
   },
   { rule: 'an active agent does not yield', file: 'activity.js', find: 'this.note(readMark(value)?.underWay);', put: '' },
+  {
+    rule: 'a grant to an agent without a process has its whole term',
+    file: 'claim-book.js',
+    find: 'log.renew([granted.lease])',
+    put: 'Promise.resolve()',
+  },
+  {
+    rule: 'a sub-agent is kept alive by the calls of the agent above',
+    file: 'session-tree.js',
+    find: '...children.flatMap(sessionsOf)',
+    put: '',
+  },
   {
     rule: 'the end of an agent frees what its sub-agents hold',
     file: 'claim-book.js',
