@@ -33,7 +33,7 @@ export function runDirected(world: World, seed: number, { within, pairs }: Direc
 
 /** The same world with the scenes of corrected mistakes. */
 export function runCases(world: World, seed: number, { within }: { readonly within: number }): Promise<SeedResult> {
-  return run(world, seed, 'cases', within, playCases)
+  return run(world, seed, 'cases', within, crew => playCases(crew, seed))
 }
 
 async function run(
