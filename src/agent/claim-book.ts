@@ -115,7 +115,7 @@ export class ClaimBook {
     const { log, activity } = this.#options
     for (let tries = 0; tries < 3; tries++) {
       const sentAt = log.leases.clock.uptime()
-      // What the last call left is read and renewed beside the session: most calls find nothing else.
+      // Read and renew what the last call found in the same turn as the session: most calls find nothing else.
       const expected = this.#tree === undefined ? [] : heldIn(this.#tree, this.claims)
       const [view, known, lost] = await Promise.all([
         log.lease(this.#session.lease),
@@ -277,14 +277,14 @@ export class ClaimBook {
         facts: { limit: MAX_CLAIMS },
       })
     const outcome = await log.acquire(this.#command(details))
-    const record = outcome.kind === 'granted' ? await this.#confirmed(details, outcome) : await this.#queued(outcome)
+    const record = outcome.kind === 'granted' ? await this.#grantedRecord(details, outcome) : await this.#queuedRecord(outcome)
     this.#claims.set(record.lease, record)
     if (record.held) this.#heldSince.set(record.lease, log.leases.clock.uptime())
     return record
   }
 
-  /** The first term of a grant is short. An agent that is kept by a process would be renewed within it, so its caller does not wait for the whole term. */
-  async #confirmed(details: ClaimDetails, granted: Granted): Promise<ClaimRecord> {
+  /** Renews the grant, which gives it its whole term. A process that keeps its agent renews again within the first term, so its caller need not wait for this renewal. */
+  async #grantedRecord(details: ClaimDetails, granted: Granted): Promise<ClaimRecord> {
     const { log, join } = this.#options
     const confirmed = log.renew([granted.lease])
     if (join) await confirmed
@@ -292,7 +292,7 @@ export class ClaimBook {
     return grantedRecord(details, granted, log.leases.clock.wall())
   }
 
-  async #queued({ lease }: Queued): Promise<ClaimRecord> {
+  async #queuedRecord({ lease }: Queued): Promise<ClaimRecord> {
     const view = await this.#options.log.lease(lease)
     const record = view && claimRecord(view)
     if (record === undefined) throw new LeaseError('UNAVAILABLE', 'the claim ended as it was made: try again')

@@ -41,7 +41,10 @@ export function leasesOf(tree: SessionTree): number[] {
   return [...sessionsOf(tree), ...claimsOf(tree).map(({ lease }) => lease)]
 }
 
-/** The sessions of a tree, and what was held in it; `claims`: those of its own session now. A claim that waits is read before it is renewed, which confirms its grant. */
+/**
+ * The leases to renew before the tree is read again: its sessions, and the claims that were held. Not those that waited: a grant must be seen before a renewal
+ * confirms it. `claims`: those of its own session now.
+ */
 export function heldIn(tree: SessionTree, claims: readonly ClaimRecord[]): readonly number[] {
   const held = [...claims, ...tree.children.flatMap(claimsOf)].filter(claim => claim.held)
   return [...aboveOf(tree.session), ...sessionsOf(tree), ...held.map(({ lease }) => lease)]

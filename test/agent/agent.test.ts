@@ -24,7 +24,7 @@ async function turnsOf(lessor: SilentLessor, work: Promise<unknown>): Promise<nu
     for (let i = 0; i < 50; i++) await new Promise(setImmediate)
     if (isDone) break
     lessor.answer()
-    // What was asked continues. Its answers take longer.
+    // Let the requests that waited go on, and stop those that their answers lead to.
     for (let i = 0; i < 3; i++) await undefined
     lessor.stopAnswering()
   }
@@ -56,6 +56,19 @@ describe('claim', () => {
     const [renewal] = lessor.proposals.slice(proposed)
     expect(renewal).toMatchObject({ kind: 'renew' })
     expect(renewal?.kind === 'renew' && renewal.leases).toHaveLength(3)
+  })
+
+  test('renews a claim that waits only after it was read: the agent must see a grant before a renewal confirms it', async () => {
+    await using town = new AgentTown()
+    const { agent: one } = await town.begin('one')
+    const { agent: two, lessor } = await town.begin('two')
+    await one.claim(['a'])
+    await two.claim(['a'])
+    const proposed = lessor.proposals.length
+    await two.mine()
+    const renewals = lessor.proposals.slice(proposed).flatMap(command => (command.kind === 'renew' ? [command.leases] : []))
+    expect(renewals[0]).toEqual([two.session])
+    expect(renewals[1]).toHaveLength(1)
   })
 
   test('answers with tokens, and the same names again are the same claim', async () => {
