@@ -1,6 +1,7 @@
 // The table of benchmarks: groups of parts. `npm run bench -- NAME` takes either. A part gets `report(row)` and settings: `quick`, the number of `rounds` in turns with
 // its peers, and `forSeconds`, the length of a round.
 import { agents } from './agents.mjs'
+import { cold } from './cold.mjs'
 import { filePairs, garbage, memoryPairs, reopen, requests } from './embedded.mjs'
 import { faceConsul } from './face-consul.mjs'
 import { faceEtcd } from './face-etcd.mjs'
@@ -8,7 +9,7 @@ import { faceRedis } from './face-redis.mjs'
 import { http } from './http.mjs'
 import * as idle from './idle.mjs'
 import { kubernetes } from './kubernetes.mjs'
-import { cold, handOver, limits, takeover } from './latency.mjs'
+import { handOver, limits, takeover } from './latency.mjs'
 import { library } from './library.mjs'
 import { memory } from './memory.mjs'
 import { redisBenchmark, renewals } from './native.mjs'

@@ -4,15 +4,16 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, fdatasyncSync, openSync, writeSync } from 'node:fs'
-import { connect as connectTo, createServer } from 'node:net'
+import { connect as connectTo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { connect } from '../dist/index.js'
 import { propose } from '../dist/lessor/propose.js'
+import { startEcho } from './echo-child.mjs'
 import { endsWithRun, folder } from './engine.mjs'
 import { acquireOf, startServer } from './leasehold.mjs'
-import { loopTime, queuedTime } from './loop-time.mjs'
+import { queuedTime } from './loop-time.mjs'
 import { percentile, seconds, using } from './measure.mjs'
 import { microseconds } from './rounds.mjs'
 import { atMost } from './row.mjs'
@@ -79,48 +80,6 @@ export async function takeover(report, { quick }) {
   )
 }
 
-/**
- * A command that comes alone, one every 100 ms: the caches of the processor hold other programs by then. Counts what the loop of the server takes for each beyond
- * what it takes without commands. On a machine with other work, that work takes the caches and interrupts the loop: the least disturbed tenth says more then.
- */
-export async function cold(report, { quick }) {
-  if (loopTime(process.pid) === undefined) return
-  const times = quick ? 50 : 200
-  await using(startServer(), async server => {
-    const socket = connectTo(server.port, '127.0.0.1').setNoDelay()
-    await once(socket, 'connect')
-    const ask = async line => {
-      socket.write(`${line}\r\n`)
-      return String((await once(socket, 'data'))[0])
-    }
-    let lease
-    /** Acquires and releases in turn: a lease that is left alone would soon need marks, and lapse. */
-    const command = async i => {
-      if (i % 2 === 0) lease = /:(\d+)\r\n/.exec(await ask('LEASE.ACQUIRE cold TTL 600000'))[1]
-      else await ask(`LEASE.RELEASE ${lease}`)
-    }
-    for (let i = 0; i < 6_000; i++) await command(i)
-    const loopFor = async work => {
-      const took = []
-      for (let i = 0; i < times; i++) {
-        await sleep(80)
-        const before = loopTime(server.pid)
-        await work(i)
-        await sleep(20)
-        took.push((loopTime(server.pid) - before) * 1_000)
-      }
-      return took.sort((a, b) => a - b)
-    }
-    const idle = await loopFor(() => {})
-    const busy = await loopFor(command)
-    socket.destroy()
-    const name = 'a command every 100 ms: time of the loop for each'
-    // The median, so that a collection of garbage or a beat of a timer in between does not count.
-    report({ name, unit: 'µs', value: percentile(busy, 0.5) - percentile(idle, 0.5), want: atMost(50) })
-    report({ name: `${name}, of the least disturbed tenth`, unit: 'µs', value: percentile(busy, 0.1) - percentile(idle, 0.1) })
-  })
-}
-
 /** A sync of the disk, and a round trip between two processes. */
 export async function limits(report, { rounds, forSeconds }) {
   const file = openSync(join(folder('limits'), 'file'), 'a')
@@ -139,9 +98,8 @@ export async function limits(report, { rounds, forSeconds }) {
   } finally {
     closeSync(file)
   }
-  const child = endsWithRun(fork(self, ['echo']))
+  const { child, port } = await startEcho()
   try {
-    const [{ port }] = await once(child, 'message')
     const socket = connectTo(port, '127.0.0.1').setNoDelay()
     await once(socket, 'connect')
     let answered = () => {}
@@ -158,15 +116,6 @@ export async function limits(report, { rounds, forSeconds }) {
   } finally {
     child.kill('SIGKILL')
   }
-}
-
-if (process.argv[1] === self && process.argv[2] === 'echo') {
-  const server = createServer(socket => {
-    socket.setNoDelay()
-    socket.on('data', bytes => socket.write(bytes))
-    socket.on('error', () => {})
-  })
-  server.listen(0, '127.0.0.1', () => process.send({ port: server.address().port }))
 }
 
 if (process.argv[1] === self && process.argv[2] === 'holder') {
