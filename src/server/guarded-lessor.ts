@@ -14,7 +14,7 @@ import { complete } from '../lessor/complete.ts'
 import { holdersOf } from '../lessor/holders-of.ts'
 import type { ListPart } from '../lessor/list-part.ts'
 import { propose } from '../lessor/propose.ts'
-import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { Completion, Lessor, PageView, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type AuditRecord, type ForeignLeases } from './audit.ts'
 import { CallerTurns, partyOf } from './caller-turns.ts'
@@ -124,14 +124,21 @@ export class GuardedLessor implements AsyncDisposable {
     const completion = new TimedCompletion(this.times, requested?.kind, untimed)
     try {
       const { lessor } = this
-      const options = this.#admit(caller, requested, request)
+      const { op, signal, key = caller.key } = request
+      // Without a required key, every caller without a key is admitted.
+      if (caller.key !== 0 || this.access.keyRequired) this.access.admit(caller)
+      // The lessor refuses a command without a kind.
+      if (caller.key !== 0 && !NOT_RATE_LIMITED.has(requested?.kind)) this.#requests.count(caller)
+      if (key !== caller.key && caller.operator !== true)
+        throw new LeaseError('FORBIDDEN', `${caller.name} may not act for another key: only the operator may`, { facts: { key } })
+      const options = op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) }
       const command = caller.key === 0 ? requested : withKeyName(caller, requested)
       const isAcquire = command?.kind === 'acquire'
       const isKeyless = caller.key === 0 && caller.operator !== true
       if (isAcquire && command.wait === true && isKeyless) completion.onQueued = queued => this.#keyless.note(caller, queued)
       // A deadlock names resources of other holders. Only a waiter that declares what it holds can be refused for one.
       if (isAcquire && command.holding !== undefined) completion.redact = outcome => this.access.redact(caller, outcome)
-      const foreign = isAcquire && command.steal === undefined ? undefined : this.#foreignLeases(caller, command, options.key)
+      const foreign = isAcquire && command.steal === undefined ? undefined : this.#foreignLeases(caller, command, key)
       if (foreign === undefined) return lessor.submit(command, options, completion)
       const forbidden = this.#refuseMove(caller, command)
       const outcome = forbidden === undefined ? propose(lessor, command, options) : Promise.resolve(forbidden)
@@ -161,15 +168,6 @@ export class GuardedLessor implements AsyncDisposable {
     const { to } = command
     if (to === undefined ? this.#moveTo.size > 0 : this.#moveTo.has(to)) return undefined
     return { kind: 'refused', revision: 0, code: 'FORBIDDEN', reason: 'forbidden-move', facts: {} }
-  }
-
-  #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: GuardedRequest): ProposeOptions & { readonly key: number } {
-    if (!this.access.admits(caller)) this.access.admit(caller)
-    // The lessor refuses a command without a kind.
-    if (caller.key !== 0 && !NOT_RATE_LIMITED.has(command?.kind)) this.#requests.count(caller)
-    if (key !== caller.key && caller.operator !== true)
-      throw new LeaseError('FORBIDDEN', `${caller.name} may not act for another key: only the operator may`, { facts: { key } })
-    return op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) }
   }
 
   async #audited(caller: Caller, command: Command, proposed: Promise<Outcome>, foreign: NonNullable<ForeignLeases>): Promise<Outcome> {

@@ -47,7 +47,7 @@ export function acquire(session: RespSession): void {
     names.push(name)
   }
   if (names.length > 1) names = [...new Set(names)]
-  const ttl = duration(session, at + 1, 'TTL')
+  const ttl = args.number(at + 1) ?? duration(session, at + 1, 'TTL')
   if (at + 2 === args.count) {
     const wants: Want[] = []
     for (const resource of names) wants.push({ resource })

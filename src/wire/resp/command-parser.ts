@@ -61,6 +61,8 @@ export class CommandParser {
   #base = 0
   /** Arguments of the command that `next` found, including its name. Valid until the next `next` or `feed`. */
   count = 0
+  /** Every byte that was fed belongs to a command that `next` has returned, and `next` has found no more. */
+  isEmpty = true
 
   constructor(bounds: CommandBounds) {
     this.bounds = bounds
@@ -72,6 +74,7 @@ export class CommandParser {
   }
 
   feed(chunk: Uint8Array): void {
+    this.isEmpty = false
     if (this.#start === this.#end) {
       this.#buffer = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
       this.#owned = false
@@ -101,11 +104,7 @@ export class CommandParser {
   /** Copies the rest of the last chunk, which is valid only while it is being read. Returns how many bytes of an unfinished command are kept. */
   keep(): number {
     const rest = this.#end - this.#start
-    if (rest === 0) {
-      this.#buffer = EMPTY
-      this.#owned = false
-      this.#start = this.#at = this.#end = 0
-    }
+    if (rest === 0) this.#buffer = EMPTY
     if (rest === 0 || this.#owned) return rest
     const own = Buffer.allocUnsafe(rest)
     this.#buffer.copy(own, 0, this.#start, this.#end)
@@ -123,8 +122,9 @@ export class CommandParser {
     this.#length = -1
     this.#args.length = 0
     this.count = 0
-    this.#start = this.#end
-    this.keep()
+    this.#start = this.#at = this.#end
+    this.#buffer = EMPTY
+    this.isEmpty = true
   }
 
   /** Returns whether there is a complete command. Throws `ProtocolError`. */
@@ -134,7 +134,11 @@ export class CommandParser {
         this.#start = this.#at
         this.#args.length = 0
         this.count = 0
-        if (this.#at >= this.#end) return false
+        if (this.#at >= this.#end) {
+          this.#buffer = EMPTY
+          this.isEmpty = true
+          return false
+        }
         this.inline = this.#buffer[this.#at] !== STAR
         if (this.inline) {
           if (!this.#line()) return false
@@ -293,13 +297,23 @@ export class CommandParser {
     return isUtf8(bytes) ? bytes.toString('utf8') : undefined
   }
 
-  /** An integer of at most 2^53 - 1, or undefined. */
+  /** An integer of at most 2^53 - 1. Undefined if the argument is none, or missing. */
   number(i: number): number | undefined {
+    if (i >= this.count) return undefined
+    const buffer = this.#buffer
     const start = this.#base + this.#args[2 * i]!
     const end = this.#base + this.#args[2 * i + 1]!
-    if (this.#buffer[start] !== MINUS) return digits(this.#buffer, start, end)
-    const value = digits(this.#buffer, start + 1, end)
-    return value === undefined ? undefined : 0 - value
+    const isNegative = buffer[start] === MINUS
+    const first = isNegative ? start + 1 : start
+    if (end <= first || end - first > MAX_DIGITS) return undefined
+    let value = 0
+    for (let at = first; at < end; at++) {
+      const byte = buffer[at]!
+      if (byte < ZERO || byte > NINE) return undefined
+      value = value * 10 + (byte - ZERO)
+    }
+    if (value > Number.MAX_SAFE_INTEGER) return undefined
+    return isNegative ? 0 - value : value
   }
 
   /** Returns whether the argument is `word`, in any case. Pass `word` in upper case. */
@@ -349,15 +363,4 @@ function quoted(line: Buffer, at: number, unquoted: number[]): number {
 
 function unbalanced(): ProtocolError {
   return new ProtocolError('unbalanced quotes in request')
-}
-
-function digits(buffer: Buffer, start: number, end: number): number | undefined {
-  if (end <= start || end - start > MAX_DIGITS) return undefined
-  let value = 0
-  for (let i = start; i < end; i++) {
-    const byte = buffer[i]!
-    if (byte < ZERO || byte > NINE) return undefined
-    value = value * 10 + (byte - ZERO)
-  }
-  return value <= Number.MAX_SAFE_INTEGER ? value : undefined
 }

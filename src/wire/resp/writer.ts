@@ -41,22 +41,18 @@ export class RespWriter {
     const size = Math.abs(value)
     // Ids and tokens have fifteen digits. Their halves are small integers, which divide several times faster.
     const high = size < HALF ? 0 : Math.floor(size / HALF)
-    if (high > 0) this.#small(high, 1)
-    this.#small(size - high * HALF, high > 0 ? 8 : 1)
-    this.#bytes[this.length++] = CR
-    this.#bytes[this.length++] = LF
-  }
-
-  #small(value: number, least: number): void {
-    let rest = value | 0
-    let places = least
-    for (let power = 10 ** least; power <= rest; power *= 10) places++
-    for (let i = this.length + places - 1; i >= this.length; i--) {
+    let rest = (size - high * HALF) | 0
+    let end = this.length + (high > 0 ? 9 : 1)
+    for (let power = 10, first = high > 0 ? high : rest; power <= first; power *= 10) end++
+    for (let i = end - 1; i >= this.length; i--) {
+      if (i === end - 9) rest = high | 0
       const next = (rest / 10) | 0
       this.#bytes[i] = ZERO + (rest - next * 10)
       rest = next
     }
-    this.length += places
+    this.length = end
+    this.#bytes[this.length++] = CR
+    this.#bytes[this.length++] = LF
   }
 
   simple(text: string): void {
@@ -85,14 +81,14 @@ export class RespWriter {
         this.#bytes[start + i] = code
       }
       if (i === length) {
-        this.length = start + length
-        return this.#lineEnd()
+        this.#bytes[start + length] = CR
+        this.#bytes[start + length + 1] = LF
+        this.length = start + length + 2
+        return
       }
       this.length = mark
     }
-    this.integer(Buffer.byteLength(text), '$')
-    this.length += this.#bytes.write(text, this.length, 'utf8')
-    this.#lineEnd()
+    this.bulk(Buffer.from(text))
   }
 
   /** Writes what another writer of the same protocol has encoded. */
@@ -102,15 +98,13 @@ export class RespWriter {
     this.length += encoded.length
   }
 
-  bulk(bytes: Uint8Array): void {
-    if (this.length + bytes.length + 32 > this.#bytes.length) this.#grow(bytes.length + 32)
-    this.integer(bytes.length, '$')
+  /** `before` is ASCII, as for an integer. */
+  bulk(bytes: Uint8Array, before = '$'): void {
+    const room = before.length + bytes.length + 32
+    if (this.length + room > this.#bytes.length) this.#grow(room)
+    this.integer(bytes.length, before)
     this.#bytes.set(bytes, this.length)
     this.length += bytes.length
-    this.#lineEnd()
-  }
-
-  #lineEnd(): void {
     this.#bytes[this.length++] = CR
     this.#bytes[this.length++] = LF
   }
