@@ -30,6 +30,9 @@ export class RequestCounter extends ResultCounter {
   }
 }
 
+/** Counts what belongs to no command. It is part of no metric. */
+export const UNCOUNTED = new RequestCounter('resp', '')
+
 /** The requests of one key. */
 export class KeyCounter extends ResultCounter {}
 

@@ -14,7 +14,7 @@ import type { Caller } from '../access-control.ts'
 import { NO_REQUEST_OPTIONS } from '../guarded-lessor.ts'
 import { fitsOnePiece, jsonPieces } from '../json-pieces.ts'
 import type { ListenerContext } from '../listener.ts'
-import type { RequestCounter, RequestCounters } from '../request-counters.ts'
+import { NO_KEY, type RequestCounter, type RequestCounters } from '../request-counters.ts'
 import { asLeaseError } from './replies.ts'
 import type { SessionTurns } from './session-turns.ts'
 
@@ -97,7 +97,11 @@ export class BatchSession {
   #handleSome(from: Reader): number {
     const end = Math.max(0, from.left - BYTES_PER_TURN)
     let count = 0
-    for (; from.left > end && count < MESSAGES_PER_TURN; count++) this.#handle(readClientMessage(from))
+    for (; from.left > end && count < MESSAGES_PER_TURN; count++) {
+      const message = readClientMessage(from)
+      if (message.kind === 'propose') this.#propose(message)
+      else this.#handle(message)
+    }
     return count
   }
 
@@ -113,15 +117,8 @@ export class BatchSession {
     return count
   }
 
-  #answered(): void {
-    this.pending--
-    if (this.pending <= MAX_BATCHED / 2) this.#onRoom?.()
-  }
-
-  #handle(message: ClientMessage): void {
+  #handle(message: Exclude<ClientMessage, { readonly kind: 'propose' }>): void {
     switch (message.kind) {
-      case 'propose':
-        return this.#propose(message)
       case 'read':
         this.pending++
         this.#reads.push(message)
@@ -141,8 +138,8 @@ export class BatchSession {
     const { caller, host } = this.#session
     this.pending++
     const request = op === undefined && !key ? NO_REQUEST_OPTIONS : { ...(op && { op }), ...(key && { key }) }
-    const counter = this.#counterOf(command.kind)
-    const keyCounter = host.counters.ofKey(caller.key)
+    const counter = this.#counters.get(command.kind) ?? this.#counterOf(command.kind)
+    const keyCounter = caller.key === 0 ? NO_KEY : host.counters.ofKey(caller.key)
     host.context.guarded.submit(caller, command, request, {
       settle: outcome => {
         if (outcome.kind === 'refused') {
@@ -152,27 +149,20 @@ export class BatchSession {
           counter.ok++
           keyCounter.ok++
         }
-        this.#answered()
-        this.#sendProfile()
-        this.#send({ kind: 'outcome', id, outcome })
+        this.#answer({ kind: 'outcome', id, outcome })
       },
       fail: thrown => {
         const error = asLeaseError(thrown)
         counter.increment(error.code)
         keyCounter.increment(error.code)
-        this.#answered()
-        this.#sendProfile()
-        this.#send({ kind: 'failed', id, error })
+        this.#answer({ kind: 'failed', id, error })
       },
     })
   }
 
   #counterOf(kind: Command['kind']): RequestCounter {
-    let counter = this.#counters.get(kind)
-    if (counter === undefined) {
-      counter = this.#session.host.counters.counter('resp', `LEASE.BATCH ${kind}`)
-      this.#counters.set(kind, counter)
-    }
+    const counter = this.#session.host.counters.counter('resp', `LEASE.BATCH ${kind}`)
+    this.#counters.set(kind, counter)
     return counter
   }
 
@@ -197,7 +187,7 @@ export class BatchSession {
     }
     if (list) this.#listing = false
     this.#activeReads--
-    this.#answered()
+    if (--this.pending <= MAX_BATCHED / 2) this.#onRoom?.()
     this.startReads()
   }
 
@@ -243,28 +233,23 @@ export class BatchSession {
 
   // Answers
 
+  /** Sends the answer to a proposal. */
+  #answer(answer: ServerMessage): void {
+    if (--this.pending <= MAX_BATCHED / 2) this.#onRoom?.()
+    // Before the answer: its holder may require what the store no longer promises.
+    const { profile } = this.#session.host.context.guarded.lessor
+    const promised = `${profile.durable} ${profile.failover}`
+    if (promised !== this.#promised) {
+      this.#promised = promised
+      this.#send({ kind: 'profile', id: 0, profile })
+    }
+    this.#send(answer)
+  }
+
   #send(answer: ServerMessage): void {
     if (this.#ended) return
     writeServerMessage(this.#answers, answer)
     this.#session.host.scheduleFlush(this.#session)
-  }
-
-  /** Sends the witness of the log with the answers, if it has changed. The client presents it later, to find out whether the log still contains the answers. */
-  #sendWitness(): void {
-    if (!this.#session.sendsWitness) return
-    const { witness } = this.#session.host.context.guarded.lessor
-    if (witness === undefined || witness === this.#witness) return
-    this.#witness = witness
-    writeServerMessage(this.#answers, { kind: 'witness', id: 0, witness })
-  }
-
-  /** Before the answer: its holder may require what the store no longer promises. */
-  #sendProfile(): void {
-    const { profile } = this.#session.host.context.guarded.lessor
-    const promised = `${profile.durable} ${profile.failover}`
-    if (promised === this.#promised) return
-    this.#promised = promised
-    this.#send({ kind: 'profile', id: 0, profile })
   }
 
   /** Ends the session. Proposals in progress continue, but their answers are dropped. */
@@ -278,10 +263,13 @@ export class BatchSession {
 
   write(to: RespWriter): void {
     if (this.#answers.length === 0) return
-    this.#sendWitness()
-    to.push(2)
-    to.raw('$11\r\nlease.batch\r\n')
-    to.bulk(this.#answers.view())
+    // The witness of the log goes with the answers, if it has changed. The client presents it later, to find out whether the log still contains the answers.
+    const witness = this.#session.sendsWitness ? this.#session.host.context.guarded.lessor.witness : undefined
+    if (witness !== undefined && witness !== this.#witness) {
+      this.#witness = witness
+      writeServerMessage(this.#answers, { kind: 'witness', id: 0, witness })
+    }
+    to.bulk(this.#answers.view(), `${to.protocol === 3 ? '>' : '*'}2\r\n$11\r\nlease.batch\r\n$`)
     if (this.#answers.length > MAX_KEPT_WRITER) this.#answers = new Writer()
     else this.#answers.length = 0
     if (this.#reads.length > 0) this.startReads()

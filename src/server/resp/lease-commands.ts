@@ -5,6 +5,7 @@ import type { PolicyRules, Revoke } from '../../kernel/command.ts'
 import { MESSAGES_VERSION, otherMessages } from '../../wire/messages.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
 import { ACQUIRE_USAGE, acquire, GRANT_USAGE, grant } from './acquire.ts'
+import { BatchSession } from './batch-session.ts'
 import { invalid, type RespCommand, text, whole } from './command.ts'
 import { kernelCommand, kernelOptions } from './kernel-command.ts'
 import { KEY_USAGE, key } from './key-command.ts'
@@ -182,12 +183,12 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     // Each message needs its own verb.
     example: [''],
     run: session => {
-      const { batch, args } = session
       // A client of version 1 names none.
       if (session.messages !== MESSAGES_VERSION)
         throw otherMessages('this server', { client: session.messages ?? 1, server: MESSAGES_VERSION })
       try {
-        const count = batch.take(args.bytes(1))
+        session.batch ??= new BatchSession(session)
+        const count = session.batch.take(session.args.bytes(1))
         // With the first answer: a write of its own would wake the client for nothing.
         if (typeof count === 'number') return session.reply(to => to.integer(count), { alone: false })
         const heard = count.catch(() => {

@@ -2,8 +2,7 @@
 import type { Refused } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import type { Caller } from '../access-control.ts'
-import { NO_KEY, type RequestCounter, type RequestCounters } from '../request-counters.ts'
-import { UNCOUNTED } from './command-lookup.ts'
+import { NO_KEY, type RequestCounter, type RequestCounters, UNCOUNTED } from '../request-counters.ts'
 import { asLeaseError, writeError } from './replies.ts'
 
 export type Encode<T = never> = (to: RespWriter, value: T) => void

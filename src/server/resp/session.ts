@@ -15,9 +15,8 @@ import { anonymousCaller, type Caller } from '../access-control.ts'
 import type { TrackedConnection } from '../connections.ts'
 import { type GuardedRequest, NO_REQUEST_OPTIONS } from '../guarded-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
-import type { RequestCounters } from '../request-counters.ts'
-import { BatchSession, MAX_BATCHED } from './batch-session.ts'
-import { CommandLookup } from './command-lookup.ts'
+import { type RequestCounters, UNCOUNTED } from '../request-counters.ts'
+import { type BatchSession, MAX_BATCHED } from './batch-session.ts'
 import { PushQueue } from './push-queue.ts'
 import { type Encode, ReplyQueue, writeNothing } from './reply-queue.ts'
 import { SessionTurns } from './session-turns.ts'
@@ -76,14 +75,17 @@ export class RespSession implements ByteLinkEnd {
   readonly watches = new Map<string, AbortController>() // started by LEASE.WATCH, by prefix
   readonly #fullBounds: SessionBounds
   #bounds: SessionBounds
-  readonly #lookup: CommandLookup<SessionCommand>
+  /** The last command, and its counter. Most connections send the same command again and again. */
+  #command: SessionCommand | undefined
+  #counter = UNCOUNTED
   readonly #replies = new ReplyQueue(this)
   readonly #pushes = new PushQueue(maxUnwritten => this.#canSend(maxUnwritten))
   readonly #unfinished: UnfinishedInput
   readonly #slowClient = new SlowClientDetector()
   readonly #gone = new AbortController()
   #queue: AbortController | undefined
-  #batch: BatchSession | undefined
+  /** Begun by the first batch. */
+  batch: BatchSession | undefined
   readonly #witness = new WitnessPush()
   readonly turns: SessionTurns
   #link!: ByteLink
@@ -107,7 +109,6 @@ export class RespSession implements ByteLinkEnd {
     this.#fullBounds = { bytes: host.context.limits.command, args: MAX_ARGS, pending: MAX_PENDING }
     this.#bounds = this.#fullBounds
     this.#unfinished = new UnfinishedInput(host, host.context.limits.unfinished)
-    this.#lookup = new CommandLookup(host.commands, host.counters)
     this.args = new CommandParser(this.#bounds)
     setMaxListeners(0, this.#gone.signal)
   }
@@ -139,11 +140,6 @@ export class RespSession implements ByteLinkEnd {
     this.holder = name === '' ? this.host.context.guarded.access.keys.holderOf(this.caller, this.peer) : name
   }
 
-  get batch(): BatchSession {
-    this.#batch ??= new BatchSession(this)
-    return this.#batch
-  }
-
   // Input
 
   data(bytes: Uint8Array): void {
@@ -155,9 +151,17 @@ export class RespSession implements ByteLinkEnd {
   #run(): void {
     let more = true
     const { access, turns } = this.host.context.guarded
-    if (access.admits(this.caller) !== (this.#bounds === this.#fullBounds)) this.#updateBounds()
+    // Keys change while connections stay open.
+    if (this.caller.key !== 0 || access.keyRequired || this.#bounds !== this.#fullBounds) this.#updateBounds()
     try {
-      while (!this.#blocked && !this.turns.isAwaited && !this.#closing && this.#hasRoom()) {
+      while (!this.#blocked && !this.turns.isAwaited && !this.#closing) {
+        const { bytes, pending } = this.#bounds
+        // The backlog is never larger than when something was last written.
+        const isFull = this.#replies.pending >= pending || (this.#unread > bytes && this.#link.backlog > bytes)
+        if (isFull || (this.batch !== undefined && this.batch.pending >= MAX_BATCHED)) {
+          this.#pause()
+          break
+        }
         more = this.args.next()
         if (!more) break
         if (this.args.inline || turns.mayHandle(this.turns.party)) this.#execute()
@@ -174,7 +178,7 @@ export class RespSession implements ByteLinkEnd {
     if (this.#closed) return
     if (this.#inputEnded && !more) this.closeAfterReplies()
     if (this.#closing) return this.#discardInput()
-    const rest = this.args.keep()
+    const rest = this.args.isEmpty ? 0 : this.args.keep()
     // The usual case: every command was complete, now and before.
     if (rest === 0 && !this.#incomplete) return
     this.#incomplete = rest > 0
@@ -190,7 +194,6 @@ export class RespSession implements ByteLinkEnd {
     if (this.#blocked && rest > this.host.context.limits.command) this.#pause()
   }
 
-  /** Keys change while connections stay open. */
   #updateBounds(): void {
     this.#bounds = this.host.context.guarded.access.admits(this.caller) ? this.#fullBounds : UNAUTHENTICATED_BOUNDS
     this.args.bounds = this.#bounds
@@ -199,14 +202,6 @@ export class RespSession implements ByteLinkEnd {
   #discardInput(): void {
     this.args.forget()
     this.#unfinished.count(0)
-  }
-
-  #hasRoom(): boolean {
-    const { bytes, pending } = this.#bounds
-    if (this.#replies.pending < pending && this.#link.backlog <= bytes && (this.#batch === undefined || this.#batch.pending < MAX_BATCHED))
-      return true
-    this.#pause()
-    return false
   }
 
   #pause(): void {
@@ -220,7 +215,7 @@ export class RespSession implements ByteLinkEnd {
     if (!this.#paused || this.#closed || this.#closing) return
     const { bytes, pending } = this.#bounds
     if (this.#blocked || this.turns.isAwaited || this.#replies.pending > pending / 2 || this.#link.backlog > bytes / 2) return
-    if (this.#batch !== undefined && this.#batch.pending >= MAX_BATCHED) return
+    if (this.batch !== undefined && this.batch.pending >= MAX_BATCHED) return
     this.#paused = false
     this.#run()
     if (!this.#paused) this.#link.resume()
@@ -228,7 +223,11 @@ export class RespSession implements ByteLinkEnd {
 
   #execute(): void {
     const { args, host } = this
-    const command = this.#lookup.find(args)
+    if (this.#command === undefined || !args.is(0, this.#command.name)) {
+      this.#command = host.commands.get(args.word(0))
+      this.#counter = host.counters.counter('resp', this.#command?.name ?? 'unknown')
+    }
+    const command = this.#command
     if (command === undefined) {
       const name = args.bytes(0).toString('latin1', 0, Math.min(args.length(0), 64))
       this.reply(to => to.error('ERR', this.host.explainUnknown(name)))
@@ -250,24 +249,24 @@ export class RespSession implements ByteLinkEnd {
 
   /** A reply that is known now. With `alone: false` it is written together with the answers to a batch, if some are expected. */
   reply(encode: (to: RespWriter) => void, { alone = true }: { readonly alone?: boolean } = {}): void {
-    const slot = this.#replies.next(encode, this.#lookup.counter)
-    if (alone || this.#batch === undefined || this.#batch.pending === 0) slot.settle(undefined)
+    const slot = this.#replies.next(encode, this.#counter)
+    if (alone || this.batch === undefined || this.batch.pending === 0) slot.settle(undefined)
     else slot.ready = true
   }
 
   fail(error: unknown): void {
-    this.#replies.next(writeNothing, this.#lookup.counter).fail(error)
+    this.#replies.next(writeNothing, this.#counter).fail(error)
   }
 
   /** A reply that is known when `result` settles. */
   replyLater<T>(result: Promise<T>, encode: Encode<T>): void {
-    const slot = this.#replies.next(encode as Encode<unknown>, this.#lookup.counter)
+    const slot = this.#replies.next(encode as Encode<unknown>, this.#counter)
     result.then(slot.settle, slot.fail)
   }
 
   /** The fast path of the most frequent commands: no promise until the reply. */
   propose(command: Command, encode: Encode<Outcome>, request: GuardedRequest = NO_REQUEST_OPTIONS): void {
-    const slot = this.#replies.next(encode as Encode<unknown>, this.#lookup.counter)
+    const slot = this.#replies.next(encode as Encode<unknown>, this.#counter)
     this.host.context.guarded.submit(this.caller, command, request, slot)
   }
 
@@ -295,13 +294,13 @@ export class RespSession implements ByteLinkEnd {
   flush(to: RespWriter): void {
     if (this.#closed) return
     to.protocol = this.protocol
-    if (this.sendsWitness && this.#batch === undefined && this.#replies.ready)
+    if (this.sendsWitness && this.batch === undefined && this.#replies.ready)
       this.#witness.write(to, this.host.context.guarded.lessor.witness)
     this.#replies.write(to)
     // A reply may have changed the protocol.
     to.protocol = this.protocol
     if (!this.#pushes.isIdle) this.#pushes.write(to)
-    this.#batch?.write(to)
+    this.batch?.write(to)
     if (to.length > 0) {
       this.#link.write(to.taken())
       const { backlog } = this.#link
@@ -318,7 +317,7 @@ export class RespSession implements ByteLinkEnd {
   }
 
   get hasPendingReplies(): boolean {
-    return this.#replies.pending > 0 || (this.#batch !== undefined && this.#batch.pending > 0)
+    return this.#replies.pending > 0 || (this.batch !== undefined && this.batch.pending > 0)
   }
 
   /** Undefined if there is room for more pushes. Otherwise resolves when there is, or when the connection is closed. */
@@ -328,7 +327,7 @@ export class RespSession implements ByteLinkEnd {
 
   #canSend(maxUnwritten: number): boolean {
     if (this.#closed) return true
-    return this.#link.backlog <= this.host.context.limits.watchBuffer && (this.#batch?.unwrittenBytes ?? 0) <= maxUnwritten
+    return this.#link.backlog <= this.host.context.limits.watchBuffer && (this.batch?.unwrittenBytes ?? 0) <= maxUnwritten
   }
 
   /** The client has read everything that was written. */
@@ -336,7 +335,7 @@ export class RespSession implements ByteLinkEnd {
     this.#unread = this.#link.backlog
     this.#connection?.setUnread(this.#unread)
     this.resume()
-    this.#batch?.startReads()
+    this.batch?.startReads()
     this.#pushes.wake()
   }
 
@@ -362,8 +361,8 @@ export class RespSession implements ByteLinkEnd {
     this.#queue = undefined
     for (const watch of this.watches.values()) watch.abort()
     this.watches.clear()
-    this.#batch?.end()
-    this.#batch = undefined
+    this.batch?.end()
+    this.batch = undefined
     this.#pushes.discard()
     this.#updateBounds()
   }
