@@ -236,14 +236,16 @@ export class BatchSession {
   /** Sends the answer to a proposal. */
   #answer(answer: ServerMessage): void {
     if (--this.pending <= MAX_BATCHED / 2) this.#onRoom?.()
+    if (this.#ended) return
     // Before the answer: its holder may require what the store no longer promises.
     const { profile } = this.#session.host.context.guarded.lessor
     const promised = `${profile.durable} ${profile.failover}`
     if (promised !== this.#promised) {
       this.#promised = promised
-      this.#send({ kind: 'profile', id: 0, profile })
+      writeServerMessage(this.#answers, { kind: 'profile', id: 0, profile })
     }
-    this.#send(answer)
+    writeServerMessage(this.#answers, answer)
+    this.#session.host.scheduleFlush(this.#session)
   }
 
   #send(answer: ServerMessage): void {

@@ -180,10 +180,10 @@ export class RemoteLessor implements Lessor {
 
   readonly #flush = (): void => {
     this.#flushing = false
-    const connection = this.#connections.open
-    if (connection === undefined) return
-    this.#requests.sendOn(connection)
-    connection.flush()
+    const { current } = this.#connections
+    if (current === undefined || !current.open) return
+    this.#requests.sendOn(current)
+    current.flush()
   }
 
   // Messages from the server
@@ -198,6 +198,7 @@ export class RemoteLessor implements Lessor {
       this.#revision = Math.max(this.#revision, message.view.revision)
       return this.#requests.answered(message.id, 'read', message.view)
     }
+    if (message.kind === 'witness' || message.kind === 'profile') return this.#connections.changed(connection, message)
     const backup = this.#backups.get(message.id)
     if (backup !== undefined) return backup.push(message)
     if (message.kind === 'failed') {

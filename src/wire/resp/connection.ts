@@ -31,6 +31,9 @@ export interface Greeting {
   readonly continues: boolean
 }
 
+/** Takes a message that came on a connection. */
+export type Receive = (connection: RespConnection, message: ServerMessage) => void
+
 export interface RespConnectionOptions {
   readonly dial: Dial
   readonly clock: Clock
@@ -39,7 +42,7 @@ export interface RespConnectionOptions {
   readonly witness: string
   /** The server accepted this client. */
   readonly greeted: (greeting: Greeting) => void
-  readonly received: (connection: RespConnection, message: ServerMessage) => void
+  readonly received: Receive
   /** Everything written was sent: there is room for more. */
   readonly drained: () => void
   /** The connection is over, for the reason given. Called once. */
@@ -57,6 +60,8 @@ export class RespConnection implements ByteLinkEnd {
   heardAt: number
   /** When a heartbeat was sent that has no answer yet. */
   heartbeatAt: number | undefined
+  /** Its owner changes it with the use of the connection. */
+  received: Receive
   /** The server has greeted this client, and the connection has not ended. Only this class changes it. */
   open = false
   #greeted = false
@@ -73,6 +78,7 @@ export class RespConnection implements ByteLinkEnd {
     const { dial, clock } = options
     this.#options = options
     this.name = dial.name
+    this.received = options.received
     this.heardAt = clock.now()
     this.#link = dial.open(this)
     const more = ['WITNESS', options.witness, 'MESSAGES', String(MESSAGES_VERSION)]
@@ -155,13 +161,13 @@ export class RespConnection implements ByteLinkEnd {
 
   readonly #reply = (reply: Reply): void => {
     if (this.#over) return
-    if (reply instanceof Push) return this.#pushed(reply.items)
-    if (!this.#greeted) return this.#greet(reply)
-    // The reply to a batch is the number of its messages, which this side knows.
-    if (reply instanceof ReplyError) throw new ProtocolError(reply.message)
-  }
-
-  #pushed([kind, bytes]: readonly Reply[]): void {
+    if (!(reply instanceof Push)) {
+      if (!this.#greeted) return this.#greet(reply)
+      // The reply to a batch is the number of its messages, which this side knows.
+      if (reply instanceof ReplyError) throw new ProtocolError(reply.message)
+      return
+    }
+    const [kind, bytes] = reply.items
     if (
       !(kind instanceof Uint8Array) ||
       !(bytes instanceof Uint8Array) ||
@@ -172,7 +178,7 @@ export class RespConnection implements ByteLinkEnd {
     while (from.left > 0) {
       const message = readServerMessage(from)
       if (message.kind === 'beat') this.heartbeatAt = undefined
-      else if (!this.#over) this.#options.received(this, message)
+      else if (!this.#over) this.received(this, message)
     }
   }
 

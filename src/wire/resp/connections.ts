@@ -10,7 +10,7 @@ import type { Clock } from '../../clock.ts'
 import { inWords } from '../../duration.ts'
 import { type ErrorReason, LeaseError } from '../../errors.ts'
 import type { ServerMessage } from '../messages.ts'
-import { type Greeting, RespConnection } from './connection.ts'
+import { type Greeting, type Receive, RespConnection } from './connection.ts'
 import type { Dial } from './dial.ts'
 import type { PendingRequests } from './pending-requests.ts'
 import type { ShortestTtl } from './shortest-ttl.ts'
@@ -29,7 +29,7 @@ export interface ConnectionsOptions {
 export interface ConnectionEvents {
   /** A connection can be used from now on. */
   greeted(connection: RespConnection, greeting: Greeting): void
-  received(connection: RespConnection, message: ServerMessage): void
+  readonly received: Receive
   drained(): void
   /** `former` is silent, and another connection is in use instead. Answers may still come on it. */
   replaced(former: RespConnection): void
@@ -58,7 +58,8 @@ const RETURN_TIMEOUT = 5_000
 export class ServerConnections {
   readonly #options: ConnectionsOptions
   readonly #silence: SilenceDetector
-  #current: RespConnection | undefined
+  /** The connection in use, or being opened. Only this class changes it. */
+  current: RespConnection | undefined
   /** Tried while the connection in use is silent. */
   #second: RespConnection | undefined
   #secondUntil = 0
@@ -94,7 +95,7 @@ export class ServerConnections {
 
   /** The connection in use, if it is open. */
   get open(): RespConnection | undefined {
-    return this.#current?.open ? this.#current : undefined
+    return this.current?.open ? this.current : undefined
   }
 
   get names(): string {
@@ -149,7 +150,7 @@ export class ServerConnections {
   #connect(): void {
     if (this.#stopped) return
     const connection = this.#dial()
-    this.#current = connection
+    this.current = connection
     // Later, the timer of the pending requests keeps the process alive.
     connection.keepProcessAlive(this.greeting === undefined)
     this.#guard(connection)
@@ -163,7 +164,7 @@ export class ServerConnections {
       key,
       witness: this.#witness,
       greeted: greeting => this.#greeted(connection, greeting),
-      received: this.#received,
+      received: events.received,
       drained: () => events.drained(),
       ended: error => this.#ended(connection, error),
     })
@@ -173,7 +174,7 @@ export class ServerConnections {
   #greeted(connection: RespConnection, greeting: Greeting): void {
     if (connection === this.#trial?.connection) return this.#askHome(this.#trial, greeting)
     if (connection === this.#second) {
-      if (!this.#silence.wantsSecond(this.#current!, this.#options.requests)) return this.#dropSecond() // the first is heard again
+      if (!this.#silence.wantsSecond(this.current!, this.#options.requests)) return this.#dropSecond() // the first is heard again
       this.#takeOver(connection)
     }
     this.#use(connection, greeting)
@@ -204,6 +205,7 @@ export class ServerConnections {
     this.#scheduleReturn()
     if (this.#stopped || this.open === undefined || this.#second !== undefined || this.#former !== undefined) return
     const connection = this.#dial(this.#home)
+    connection.received = this.#receivedOnTrial
     connection.keepProcessAlive(false)
     this.#trial = { connection }
     this.#options.clock.after(RETURN_TIMEOUT, () => {
@@ -232,25 +234,30 @@ export class ServerConnections {
     this.#options.events.returned()
     former.flush()
     former.keepProcessAlive(false)
+    former.received = this.#receivedOnFormer
     this.#former = former
-    this.#current = connection
+    connection.received = this.#options.events.received
+    this.current = connection
     this.#guard(connection)
     this.#use(connection, greeting!)
     this.#leaveFormer()
   }
 
-  readonly #received = (connection: RespConnection, message: ServerMessage): void => {
-    if (connection === this.#trial?.connection) {
-      if (message.kind === 'view') this.#return(this.#trial)
-      else if (message.kind === 'failed') this.#dropTrial()
-      return
-    }
-    if (message.kind === 'witness') {
-      if (connection === this.#current) this.#witness = message.witness
-    } else if (message.kind === 'profile') {
-      if (connection === this.#current) this.greeting = { ...this.greeting!, profile: message.profile }
-    } else this.#options.events.received(connection, message)
-    if (connection === this.#former) this.#leaveFormer()
+  readonly #receivedOnTrial: Receive = (_, { kind }) => {
+    if (kind === 'view') this.#return(this.#trial!)
+    else if (kind === 'failed') this.#dropTrial()
+  }
+
+  readonly #receivedOnFormer: Receive = (former, message) => {
+    this.#options.events.received(former, message)
+    this.#leaveFormer()
+  }
+
+  /** The server says how far its log has come, or what its store promises now. */
+  changed(connection: RespConnection, message: Extract<ServerMessage, { readonly kind: 'witness' | 'profile' }>): void {
+    if (connection !== this.current) return
+    if (message.kind === 'witness') this.#witness = message.witness
+    else this.greeting = { ...this.greeting!, profile: message.profile }
   }
 
   /** Tries a second connection beside the silent one, and another when that is not greeted either. */
@@ -272,9 +279,10 @@ export class ServerConnections {
   /** The server greets the second connection while the first is silent. */
   #takeOver(second: RespConnection): void {
     this.closeFormer(new LeaseError('UNAVAILABLE', `${second.name} has not answered`))
-    const former = this.#current!
+    const former = this.current!
+    former.received = this.#receivedOnFormer
     this.#former = former
-    this.#current = second
+    this.current = second
     this.#second = undefined
     former.keepProcessAlive(false)
     this.#options.events.replaced(former)
@@ -302,17 +310,17 @@ export class ServerConnections {
       this.#former = undefined
       events.interrupted(connection, error)
     }
-    if (this.#current !== connection) return
-    this.#current = undefined
+    if (this.current !== connection) return
+    this.current = undefined
     this.#cancelTimer?.()
     events.interrupted(connection, error)
     events.disconnected(error)
     this.#firstResult?.(error)
     if (this.#stopped) return
     if (this.#second !== undefined) {
-      this.#current = this.#second
+      this.current = this.#second
       this.#second = undefined
-      return this.#guard(this.#current)
+      return this.#guard(this.current)
     }
     this.#reconnect()
   }
@@ -341,7 +349,7 @@ export class ServerConnections {
       // This process may have been stopped itself. Read what waits in the socket, then judge.
       clock.soon(() =>
         clock.soon(() => {
-          if (this.#current !== connection) return
+          if (this.current !== connection) return
           if (this.#silence.isOver(connection, requests)) {
             const limit = inWords(this.#silence.limit(connection))
             return connection.close(this.#silent(connection.name, limit))
@@ -374,7 +382,7 @@ export class ServerConnections {
     this.#cancelTimer?.()
     this.#cancelReturn?.()
     this.#dropTrial()
-    for (const connection of [this.#second, this.#former, this.#current]) connection?.close(error)
+    for (const connection of [this.#second, this.#former, this.current]) connection?.close(error)
   }
 }
 

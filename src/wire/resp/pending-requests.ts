@@ -64,7 +64,11 @@ export class PendingRequests implements Iterable<PendingRequest> {
     this.#pending.delete(request.message.id)
     request.unlink?.()
     if (this.#pending.size > 0) return
-    this.#restTimer()
+    if (this.#timer?.keepAlive !== undefined) this.#timer.keepAlive(false)
+    else {
+      this.#timer?.cancel()
+      this.#timer = undefined
+    }
     this.#allSettled?.()
   }
 
@@ -155,12 +159,6 @@ export class PendingRequests implements Iterable<PendingRequest> {
     // After a stall the timer is overdue and answers wait in the socket. Read them first.
     const fail = () => clock.soon(() => clock.soon(() => this.#failOverdue()))
     return clock.standing?.(ms, fail) ?? { cancel: clock.after(ms, fail, { ref: true }) }
-  }
-
-  #restTimer(): void {
-    if (this.#timer?.keepAlive !== undefined) return this.#timer.keepAlive(false)
-    this.#timer?.cancel()
-    this.#timer = undefined
   }
 
   #failOverdue(): void {

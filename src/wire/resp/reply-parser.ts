@@ -27,6 +27,8 @@ export interface ReplyBounds {
 const BOUNDS: ReplyBounds = { bytes: 256 << 20, depth: 8 }
 const EMPTY = Buffer.alloc(0)
 const MAX_LINE = 64 << 10
+/** After one of these a line has a number: the value of an integer, or the length of what follows. */
+const NUMBERED: ReadonlySet<string | undefined> = new Set(':$=!*~>%|')
 const INCOMPLETE = Symbol('the reply is incomplete')
 
 export class ReplyParser {
@@ -43,7 +45,11 @@ export class ReplyParser {
 
   /** Calls `reply` for each complete reply. Its byte arrays are valid only until `reply` returns. Throws `ProtocolError`. */
   feed(chunk: Uint8Array, reply: (reply: Reply) => void): void {
-    this.#append(chunk)
+    if (this.#at === this.#end) {
+      this.#buffer = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
+      this.#at = 0
+      this.#end = chunk.byteLength
+    } else this.#append(chunk)
     while (this.#end - this.#at >= this.#needed) {
       const start = this.#at
       const value = this.#value(0)
@@ -72,14 +78,9 @@ export class ReplyParser {
     return this.#buffer
   }
 
+  /** Appends to the rest of what came before. */
   #append(chunk: Uint8Array): void {
     const rest = this.#end - this.#at
-    if (rest === 0) {
-      this.#buffer = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
-      this.#at = 0
-      this.#end = chunk.byteLength
-      return
-    }
     const needed = rest + chunk.byteLength
     if (needed > this.#buffer.length) {
       const room = Buffer.allocUnsafe(Math.max(needed, Math.min(this.#needed, this.#bounds.bytes), Math.min(2 * needed, 1 << 20)))
@@ -106,14 +107,17 @@ export class ReplyParser {
     if (depth > this.#bounds.depth) throw new ProtocolError(`a reply is nested more than ${this.#bounds.depth} deep`)
     const line = this.#line()
     if (line === INCOMPLETE) return INCOMPLETE
+    const type = line[0]
     const rest = line.slice(1)
-    switch (line[0]) {
+    const number = /^-?\d{1,16}$/.test(rest) ? Number(rest) : Number.NaN
+    if (NUMBERED.has(type) && !Number.isSafeInteger(number)) throw new ProtocolError('a reply has a number that cannot be read')
+    switch (type) {
       case '+':
         return rest
       case '-':
         return new ReplyError(rest)
       case ':':
-        return integer(rest)
+        return number
       case '_':
         return null
       case '#':
@@ -125,19 +129,19 @@ export class ReplyParser {
       case '$':
       case '=':
       case '!':
-        return this.#bulk(line[0] === '!', integer(rest))
+        return this.#bulk(type === '!', number)
       case '*':
       case '~':
-        return this.#items(integer(rest), depth)
+        return this.#items(number, depth)
       case '>': {
-        const items = this.#items(integer(rest), depth)
+        const items = this.#items(number, depth)
         return items === INCOMPLETE ? INCOMPLETE : new Push((items as readonly Reply[] | null) ?? [])
       }
       case '%':
-        return this.#map(integer(rest), depth)
+        return this.#map(number, depth)
       case '|': {
         // Attributes precede the reply, and are ignored.
-        const attributes = this.#map(integer(rest), depth)
+        const attributes = this.#map(number, depth)
         return attributes === INCOMPLETE ? INCOMPLETE : this.#value(depth + 1)
       }
       default:
@@ -180,10 +184,4 @@ export class ReplyParser {
     }
     return map
   }
-}
-
-function integer(text: string): number {
-  const value = /^-?\d{1,16}$/.test(text) ? Number(text) : Number.NaN
-  if (!Number.isSafeInteger(value)) throw new ProtocolError('a reply has a number that cannot be read')
-  return value
 }
