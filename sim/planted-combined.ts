@@ -47,8 +47,8 @@ export const COMBINED_BUGS: readonly Planted[] = [
   {
     name: 'a lease that is never to be renewed is renewed',
     file: 'src/holder/heartbeat.js',
-    find: 'return strategy;',
-    put: "return strategy === 'never' ? 'half' : strategy;",
+    find: "isStalled ? 'stalled' : strategy;",
+    put: "isStalled ? 'stalled' : strategy === 'never' ? 'half' : strategy;",
     expected: ['S5'],
     profiles,
   },

@@ -15,7 +15,7 @@ export const LIBRARY_BUGS: readonly Planted[] = [
   {
     name: 'the library applies its safety margin on the wrong side',
     file: 'src/holder/held-lease.js',
-    find: 'return validityOf(this.term, this.keeper.margin, this.keeper)',
+    find: 'return validityOf(this.term, margin, Math.max(clock.lateness ?? 0, pace.lateness))',
     put: 'return this.term + this.term * 0.15',
     expected: ['S1', 'S16', 'L3'],
     profiles,

@@ -224,25 +224,18 @@ const ADVANCED: OptionChecks<AdvancedAcquireOptions> = {
 }
 
 /** Throws `INVALID` for an option that does not exist or has a wrong value. `call` names the method; `without`, options it does not take. */
-export function checkOptions(options: unknown, call = 'acquire', without: readonly string[] = []): void {
-  if (!isObject(options)) {
+export function checkOptions(
+  options: unknown,
+  call = 'acquire',
+  without: readonly string[] = [],
+  checks: Readonly<Record<string, readonly [OptionCheck, string?]>> = OPTIONS,
+): void {
+  if (typeof options !== 'object' || options === null) {
     const hint = typeof options === 'function' ? ': write request(names, options, callback) to run a callback under a lease' : ''
     throw new LeaseError('INVALID', `options must be an object, not ${kindOf(options)}${hint}`)
   }
-  checkEach(options as Record<string, unknown>, OPTIONS, call, without)
-  const { advanced, learn } = options as AcquireOptions
-  if (learn !== undefined) checkEach(learn as Record<string, unknown>, LEARN, `${call} under learn`, without)
-  if (advanced !== undefined) checkEach(advanced as Record<string, unknown>, ADVANCED, `${call} under advanced`, without)
-}
-
-function checkEach(
-  options: Readonly<Record<string, unknown>>,
-  checks: Readonly<Record<string, readonly [OptionCheck, string?]>>,
-  call: string,
-  without: readonly string[],
-): void {
   for (const name in options) {
-    const value = options[name]
+    const value = (options as Record<string, unknown>)[name]
     const [check, must] = Object.hasOwn(checks, name) && !without.includes(name) ? checks[name]! : []
     if (check === undefined) {
       if (checks === OPTIONS && Object.hasOwn(ADVANCED, name) && !without.includes(name))
@@ -258,6 +251,10 @@ function checkEach(
     if (value !== undefined && !check(value))
       throw new LeaseError('INVALID', `${name} must be ${must}, not ${kindOf(value)}`, { facts: { option: name } })
   }
+  if (checks !== OPTIONS) return
+  const { advanced, learn } = options as AcquireOptions
+  if (learn !== undefined) checkOptions(learn, `${call} under learn`, without, LEARN)
+  if (advanced !== undefined) checkOptions(advanced, `${call} under advanced`, without, ADVANCED)
 }
 
 export function checkAdoptOptions(options: AdoptOptions): void {

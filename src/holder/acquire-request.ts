@@ -5,7 +5,6 @@ import type { Acquire, Want } from '../kernel/command.ts'
 import { heldLeaseOf, Lease, type RenewalStrategy } from '../lease.ts'
 import type { Lessor } from '../lessor.ts'
 import { type AcquireOptions, type AdvancedAcquireOptions, type DecidedOptions, parentOf } from './acquire-options.ts'
-import { nextRequestId } from './diagnostics.ts'
 import type { HeldLease, HeldLeaseOptions, Requirement } from './held-lease.ts'
 import type { LearnedTerm } from './learned-terms.ts'
 
@@ -28,6 +27,8 @@ export interface AcquireRequest extends AcquireSettings {
 
 const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activity', 'manual', 'never'] satisfies RenewalStrategy[])
 
+let lastRequestId = 0
+
 export function settingsOf(
   options: Pick<AcquireOptions, 'renew' | 'maxHold' | 'parent' | 'onWait' | 'onLost' | 'advanced'>,
   holder: string,
@@ -45,7 +46,7 @@ export function settingsOf(
       { facts: { option: 'maxHold' } },
     )
   return {
-    requestId: nextRequestId(),
+    requestId: ++lastRequestId,
     holder,
     ttl,
     strategy: renew,

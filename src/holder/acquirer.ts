@@ -2,10 +2,10 @@
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Want } from '../kernel/command.ts'
-import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
+import type { Outcome, Queued } from '../kernel/outcome.ts'
 import type { DecidedOptions } from './acquire-options.ts'
 import { type AcquireRequest, acquireCommand, assertPromised, namesOf } from './acquire-request.ts'
-import { publish } from './diagnostics.ts'
+import { channels } from './diagnostics.ts'
 import type { EventWaiter, GrantNews } from './event-router.ts'
 import { HeldLease } from './held-lease.ts'
 import type { HeldLeases } from './held-leases.ts'
@@ -14,7 +14,8 @@ import type { LearnedTerm } from './learned-terms.ts'
 import type { Nesting } from './nesting.ts'
 import { type Operations, refused, TIMEOUT } from './operations.ts'
 import { PendingAcquire } from './pending-acquire.ts'
-import type { Sent } from './validity.ts'
+
+const NONE: readonly HeldLease[] = []
 
 export interface AcquirerOptions {
   readonly heldLeases: HeldLeases
@@ -43,11 +44,14 @@ export class Acquirer {
       incarnation: identity.incarnation,
       lessor: operations.lessor,
       ttl,
-      inside: nesting.inside,
+      inside: nesting.running === 0 ? NONE : nesting.inside,
       wait: limit > 0,
       learned,
     })
-    publish('asking', () => ({ ask: request.requestId, holder: identity.name, resources: namesOf(request), ttl: request.ttl, limit }))
+    if (channels.asking.hasSubscribers) {
+      const { requestId, holder, ttl } = request
+      channels.asking.publish({ ask: requestId, holder, resources: namesOf(request), ttl, limit })
+    }
     return new Promise((resolve, reject) => {
       const pending = new PendingAcquire<HeldLease>(request.requestId, limit === Number.POSITIVE_INFINITY, resolve, reject)
       if (signal !== undefined) pending.endWith(signal)
@@ -68,13 +72,14 @@ export class Acquirer {
     const { identity } = this.#options
     try {
       // The first lease of a process decides the incarnation of all that follow.
-      while (identity.incarnation === undefined && identity.pending !== undefined)
+      while (identity.incarnation === undefined && identity.pending !== undefined) {
         await (pending.endless ? identity.pending : this.#options.operations.within(TIMEOUT, identity.pending).catch(notSent))
+        if (pending.over) throw pending.stopReason
+      }
       let held: HeldLease | undefined
       do {
-        pending.throwIfStopped()
         held = await this.#attempt(request, pending)
-        pending.throwIfStopped()
+        if (pending.over) throw pending.stopReason
       } while (held === undefined && request.command.wait === true) // it was over before we could use it: try again
       if (held === undefined) throw answeredTooLate(request)
       pending.succeed(this.handOut(held, request.maxHold))
@@ -93,10 +98,18 @@ export class Acquirer {
     const sent = heartbeat.sent()
     const outcome = await this.#decide(request, pending)
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw refused(outcome)
-    const held = this.#add(outcome, sent, request)
+    const stage = outcome.kind === 'granted' ? 'held' : 'waiting'
+    const held = new HeldLease(heldLeases.keeper, outcome.lease, stage, outcome.ttl, request)
+    held.sent = sent
+    held.revision = outcome.revision
+    if (outcome.kind === 'granted') {
+      held.resources = outcome.resources
+      held.tokens = outcome.tokens
+    }
+    heldLeases.add(held)
     pending.onStop = () => heldLeases.discard(held)
     try {
-      pending.throwIfStopped()
+      if (pending.over) throw pending.stopReason
       if (request.require.length > 0) assertPromised(this.#options.operations.lessor, request.require) // the request may have met another server than the one before
     } catch (error) {
       heldLeases.discard(held)
@@ -127,7 +140,7 @@ export class Acquirer {
     pending.onStop = () => stopped.abort()
     await lessor.confirm(command, { signal: stopped.signal, ...(confirm !== undefined && { limit: confirm }) })
     pending.onStop = undefined
-    pending.throwIfStopped()
+    if (pending.over) throw pending.stopReason
   }
 
   /** An endless wait also waits through an outage: it has no lease that could be lost meanwhile. */
@@ -143,20 +156,6 @@ export class Acquirer {
     const deciding = operations.decide(current, { ttl, late: this.#late, retryOutage })
     if (incarnation === undefined) identity.introduce(deciding)
     return deciding
-  }
-
-  #add(outcome: Granted | Queued, sent: Sent, request: AcquireRequest): HeldLease {
-    const { heldLeases } = this.#options
-    const { lease, ttl, kind, revision } = outcome
-    const held = new HeldLease(heldLeases.keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, request)
-    held.revision = revision
-    if (kind === 'granted') {
-      held.resources = outcome.resources
-      held.tokens = outcome.tokens
-    }
-    held.renewed(sent, ttl)
-    heldLeases.add(held)
-    return held
   }
 
   async #queue(held: HeldLease, { position, revision }: Queued, request: AcquireRequest): Promise<HeldLease | undefined> {
@@ -202,7 +201,8 @@ export class Acquirer {
       held.cancelHold = clock.after(maxHold, () =>
         heldLeases.lose(held, 'max-hold', `it was held for ${inWords(maxHold)}, the limit set by maxHold`, { ms: maxHold }),
       )
-    publish('acquired', () => ({ ask: held.requestId, ...held.facts, resources: held.resources, tokens: held.tokens }))
+    if (channels.acquired.hasSubscribers)
+      channels.acquired.publish({ ask: held.requestId, ...held.facts, resources: held.resources, tokens: held.tokens })
     return held
   }
 }

@@ -69,7 +69,7 @@ export class BackupRenewer {
 
   #timeLeft(sent: number, term: number, now: number): number {
     const { margin, clock } = this.#options
-    return sent + validityOf(term, margin, clock) - now
+    return sent + validityOf(term, margin, clock.lateness) - now
   }
 
   async #renew(late: readonly LeaseSlot[], now: number): Promise<void> {

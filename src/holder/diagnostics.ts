@@ -1,12 +1,12 @@
 /**
- * Publishes what happens to the leases of this process on `node:diagnostics_channel`. Costs nothing without subscribers.
+ * The channels of `node:diagnostics_channel` on which this process publishes what happens to its leases. A message is made only if there is a subscriber.
  *
  * A message is published where the event happens: `asking` in the caller's own async context. All messages about one lease, from the request
  * to its end, carry the same `ask`, a number that is unique within the process. (Lease ids are unique only within one log.)
  */
 import { channel } from 'node:diagnostics_channel'
 
-const channels = {
+export const channels = {
   asking: channel('leasehold:asking'),
   queued: channel('leasehold:queued'),
   acquired: channel('leasehold:acquired'),
@@ -18,13 +18,3 @@ const channels = {
 }
 
 export type ChannelName = keyof typeof channels
-
-let lastRequestId = 0
-
-export function nextRequestId(): number {
-  return ++lastRequestId
-}
-
-export function publish(name: ChannelName, message: () => object): void {
-  if (channels[name].hasSubscribers) channels[name].publish(message())
-}

@@ -5,7 +5,7 @@ import type { Event, EventType } from '../kernel/event.ts'
 import { DEADLOCK, ELSEWHERE } from '../kernel/event.ts'
 import { selfWaitError } from '../refused-error.ts'
 import { type AcquireRequest, namesOf } from './acquire-request.ts'
-import { publish } from './diagnostics.ts'
+import { channels } from './diagnostics.ts'
 import { EventFeed, type FeedWatch } from './event-feed.ts'
 import type { HeldLease } from './held-lease.ts'
 import { type Operations, TIMEOUT } from './operations.ts'
@@ -193,7 +193,7 @@ export class EventRouter {
     const { id: lease } = held
     const first = waiter.position < 0
     waiter.position = position
-    publish('queued', () => ({ ask: request.requestId, lease, resources: namesOf(request), position }))
+    if (channels.queued.hasSubscribers) channels.queued.publish({ ask: request.requestId, lease, resources: namesOf(request), position })
     try {
       if (first) request.onQueued?.(lease)
       request.onWait?.({ lease, position })

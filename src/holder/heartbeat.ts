@@ -7,11 +7,11 @@ import { type Clock, microtask } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { ClockWatch, LATE } from './clock-watch.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
-import { publish } from './diagnostics.ts'
+import { channels } from './diagnostics.ts'
 import type { HeldLease } from './held-lease.ts'
 import { refused } from './operations.ts'
 import { Pace } from './pace.ts'
-import { MAX_RENEWALS, RENEWAL_INTERVALS, type RenewalGroup, RenewalGroups, type RenewalKind } from './renewal-group.ts'
+import { MAX_RENEWALS, RENEWAL_INTERVALS, type RenewalGroup, RenewalGroups } from './renewal-group.ts'
 import { type ClockReading, type Sent, since } from './validity.ts'
 import type { WorkerHeartbeat } from './worker-heartbeat.ts'
 
@@ -89,7 +89,9 @@ export class Heartbeat {
   /** Moves the lease to the group for its present term and strategy. Returns its remaining ms. */
   join(held: HeldLease, { now, uptime } = this.#watch.estimate()): number {
     if (held.group !== undefined) this.#leaveGroup(held)
-    const kind = this.#kindOf(held)
+    const { stage, strategy } = held
+    const isStalled = held.maxStall < Number.POSITIVE_INFINITY && this.#isStalled(held)
+    const kind = stage === 'waiting' || stage === 'granted' ? stage : isStalled ? 'stalled' : strategy
     const worker = this.#workerHeartbeat
     if (worker !== undefined && held.backup === undefined && (kind === 'half' || kind === 'continuous')) this.#addBackup(held, worker)
     const group = this.#groups.withRoom(kind, held)
@@ -129,10 +131,9 @@ export class Heartbeat {
     else group.timer.rest()
   }
 
-  #kindOf({ stage, strategy, maxStall, lastProgress }: HeldLease): RenewalKind {
-    if (stage === 'waiting' || stage === 'granted') return stage
-    if (maxStall !== Number.POSITIVE_INFINITY && this.#clock.now() - lastProgress > maxStall) return 'stalled'
-    return strategy
+  /** Its work has made no progress for too long. */
+  #isStalled({ stage, maxStall, lastProgress }: HeldLease): boolean {
+    return stage !== 'waiting' && stage !== 'granted' && this.#clock.now() - lastProgress > maxStall
   }
 
   /** Returns how long after a renewal the next one is sent. Up to a tenth earlier, so that processes that were started together do not renew together for ever. */
@@ -222,7 +223,7 @@ export class Heartbeat {
       return
     }
     this.#groups.absorbInto(group)
-    for (const held of [...group.members]) if (this.#kindOf(held) === 'stalled') this.join(held)
+    for (const held of [...group.members]) if (held.maxStall < Number.POSITIVE_INFINITY && this.#isStalled(held)) this.join(held)
     let members = [...group.members]
     if (group.kind === 'on-activity') {
       members = members.filter(held => held.touched)
@@ -285,7 +286,7 @@ export class Heartbeat {
         if (outcome.kind !== 'renewed') throw refused(outcome)
         this.pace.answered(this.#clock.now() - sent.now)
         this.#answered(members, outcome.ttls, sent)
-        publish('renewed', () => ({ leases: members.length, ms: this.#clock.now() - sent.now }))
+        if (channels.renewed.hasSubscribers) channels.renewed.publish({ leases: members.length, ms: this.#clock.now() - sent.now })
         settled(sent, true)
       })
       .catch((error: unknown) => {

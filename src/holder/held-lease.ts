@@ -18,8 +18,8 @@ export interface LeaseKeeper {
   readonly profile: Profile
   /** The part of a term that is given up for clocks of different rates. */
   readonly margin: number
-  /** The timers of this process may fire this late, in ms: as its clock says, or as was measured. */
-  readonly lateness: number
+  /** The timers of this process have fired this late recently. */
+  readonly pace: { readonly lateness: number }
   /** Answers to requests up to this number prove nothing: the wall clock has jumped since, for an unknown reason. */
   readonly doubtedUpTo: number
   /** Reads the clocks, and notices a sleep of the machine or a jump of the wall clock. */
@@ -176,7 +176,8 @@ export class HeldLease {
 
   /** Returns how many ms of the term this process may trust. */
   get validity(): number {
-    return validityOf(this.term, this.keeper.margin, this.keeper)
+    const { margin, clock, pace } = this.keeper
+    return validityOf(this.term, margin, Math.max(clock.lateness ?? 0, pace.lateness))
   }
 
   /** Milliseconds left by the clocks; 0 or less when it is over. */

@@ -6,7 +6,7 @@ import { isLossCause } from '../kernel/loss-cause.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { propose } from '../lessor/propose.ts'
 import type { PastGrant } from '../lessor.ts'
-import { publish } from './diagnostics.ts'
+import { channels } from './diagnostics.ts'
 import { EventRouter, type EventWaiter, type GrantNews } from './event-router.ts'
 import { Heartbeat } from './heartbeat.ts'
 import type { HeldLease, LeaseKeeper } from './held-lease.ts'
@@ -74,9 +74,7 @@ export class HeldLeases implements Iterable<HeldLease> {
       get profile() {
         return lessor.profile
       },
-      get lateness() {
-        return Math.max(clock.lateness ?? 0, heartbeat.pace.lateness)
-      },
+      pace: heartbeat.pace,
       get doubtedUpTo() {
         return heartbeat.doubtedUpTo
       },
@@ -89,8 +87,10 @@ export class HeldLeases implements Iterable<HeldLease> {
       put: (held, key, value) => this.#changeOn(held, { kind: 'put', lease: held.id, key, value }),
       delete: (held, key) => this.#changeOn(held, { kind: 'delete', lease: held.id, key }),
       listen: held => this.events.listen(held),
-      publishJeopardy: held =>
-        publish('jeopardy', () => ({ ask: held.requestId, ...held.facts, remaining: held.remaining(), broken: held.broken })),
+      publishJeopardy: held => {
+        if (channels.jeopardy.hasSubscribers)
+          channels.jeopardy.publish({ ask: held.requestId, ...held.facts, remaining: held.remaining(), broken: held.broken })
+      },
     }
     this.events = new EventRouter(this, operations)
     lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
@@ -329,13 +329,14 @@ export class HeldLeases implements Iterable<HeldLease> {
   }
 
   publishReleased(held: HeldLease, to?: string): void {
-    publish('released', () => ({
+    if (!channels.released.hasSubscribers) return
+    channels.released.publish({
       ask: held.requestId,
       ...held.facts,
       resources: held.resources,
       ...(to !== undefined && { to }),
       held: this.#operations.clock.now() - held.grantedAt,
-    }))
+    })
   }
 }
 

@@ -187,7 +187,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
     const work = callback as (lease: Lease | null) => T | PromiseLike<T>
     checkOptions(options, 'request')
     const limit = waitOf(options, 'request')
-    const held = await (options.ifAvailable === true ? this.#tryObtain(names, options) : this.#obtain(names, options, limit))
+    const held = await (options.ifAvailable === true ? this.#tryObtain(names, options) : this.#obtain(checkNames(names), options, limit))
     if (held === undefined) return work(null)
     const lease = new Lease(held)
     try {
@@ -221,8 +221,8 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
   async acquire(names: Names, options: AcquireOptions = {}, ...excess: readonly unknown[]): Promise<Lease> {
     if (excess.length > 0) throw tooManyArguments('acquire(names, options)')
     checkOptions(options)
-    const held = await this.#obtain(names, options, waitOf(options, 'acquire')).catch(error => this.#withRemaining(error))
-    return new Lease(held)
+    const limit = waitOf(options, 'acquire')
+    return new Lease(await this.#obtain(checkNames(names), options, limit).catch(error => this.#withRemaining(error)))
   }
 
   /**
@@ -250,7 +250,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
    */
   async grant(options: GrantOptions = {}): Promise<Lease> {
     checkOptions(options, 'grant', NOT_FOR_GRANT)
-    return new Lease(await this.#send([], options, 0))
+    return new Lease(await this.#obtain([], options, 0))
   }
 
   /**
@@ -273,29 +273,26 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
 
   async #tryObtain(names: Names, options: TryAcquireOptions): Promise<HeldLease | undefined> {
     try {
-      return await this.#obtain(names, options, 0)
+      return await this.#obtain(checkNames(names), options, 0)
     } catch (error) {
       if (LeaseError.is(error, 'HELD')) return undefined
       throw error
     }
   }
 
-  #obtain(names: Names, options: AcquireOptions, limit: number): Promise<HeldLease> {
-    return this.#send(checkNames(names), options, limit).catch(error => this.#withHolders(error))
-  }
-
-  #send(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
+  #obtain(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
     options.signal?.throwIfAborted()
     if (this.#closed !== undefined || this.lessor.signal.aborted) this.#mustBeOpen()
     const { ttl, learn } = options
     if (typeof ttl === 'object' && ttl !== null)
-      return withFittingTtl(this.lessor, names, ttl, fitting => this.#send(names, { ...options, ttl: fitting }, limit))
-    if (ttl !== 'auto' && learn === undefined) return this.#acquirer.obtain(names, options as DecidedOptions, limit)
-    return this.#sendLearned(names, options, limit)
+      return withFittingTtl(this.lessor, names, ttl, fitting => this.#obtain(names, { ...options, ttl: fitting }, limit))
+    const isPlain = ttl !== 'auto' && learn === undefined
+    const held = isPlain ? this.#acquirer.obtain(names, options as DecidedOptions, limit) : this.#obtainLearned(names, options, limit)
+    return held.catch(error => this.#withHolders(error))
   }
 
   /** Decides the ttl by what is known of this class of work, and lets the log count how long the lease is held. */
-  async #sendLearned(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
+  async #obtainLearned(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
     const { ttl, learn = {}, labels = {} } = options
     const counted = { ...labels, [CLASS_LABEL]: classOf(names, learn, labels) }
     if (ttl !== 'auto') return this.#acquirer.obtain(names, { ...options, labels: counted } as DecidedOptions, limit)

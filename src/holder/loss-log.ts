@@ -1,7 +1,7 @@
 /** Records which leases this process lost, and why. Kept in this process, so that it can be read without a lessor. */
 import type { Clock } from '../clock.ts'
 import type { PastGrant } from '../lessor.ts'
-import { publish } from './diagnostics.ts'
+import { channels } from './diagnostics.ts'
 import type { HeldLease } from './held-lease.ts'
 
 const MAX_LOSSES = 256
@@ -43,7 +43,7 @@ export class LossLog {
     const loss: Loss = { lease, resources, token: tokens[0] ?? 0, cause, message, at: this.#clock.wall(), overlap }
     this.#losses.push(loss)
     if (this.#losses.length > MAX_LOSSES) this.#losses.shift()
-    publish('lost', () => ({ ask: held.requestId, ...held.facts, ...loss, reason: held.endReason }))
+    if (channels.lost.hasSubscribers) channels.lost.publish({ ask: held.requestId, ...held.facts, ...loss, reason: held.endReason })
   }
 
   /** The lessor's history, with the losses of this process added. */

@@ -7,21 +7,20 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { HeldLease } from './held-lease.ts'
 
-const NONE: readonly HeldLease[] = []
-
 export class Nesting {
   readonly #storage = new AsyncLocalStorage<readonly HeldLease[]>()
-  #running = 0
+  /** Callbacks that have not ended. Without any, the calling code works under no lease. */
+  running = 0
 
   /** Outermost first. */
   get inside(): readonly HeldLease[] {
-    return this.#running === 0 ? NONE : (this.#storage.getStore()?.filter(({ stage }) => stage === 'held') ?? NONE)
+    return this.#storage.getStore()?.filter(({ stage }) => stage === 'held') ?? []
   }
 
   run<T, A>(held: HeldLease, work: (argument: A) => T | PromiseLike<T>, argument: A): T | PromiseLike<T> {
-    const store = [...this.inside, held]
+    const store = this.running === 0 ? [held] : [...this.inside, held]
     let result: T | PromiseLike<T> | undefined
-    this.#running++
+    this.running++
     try {
       result = this.#storage.run(store, work, argument)
       return result
@@ -32,7 +31,7 @@ export class Nesting {
   }
 
   readonly #ended = () => {
-    if (--this.#running === 0) this.#storage.disable()
+    if (--this.running === 0) this.#storage.disable()
   }
 }
 

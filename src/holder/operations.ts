@@ -200,21 +200,17 @@ export class Operations {
     this.#timer.set(pending.end)
     return {
       settle: answer => {
-        if (this.#inTime(pending)) pending.settle(answer)
+        const inTime = this.#pending.delete(pending)
+        if (this.#pending.size === 0) this.#timer.rest()
+        if (inTime) pending.settle(answer)
         else pending.late?.(answer)
       },
       fail: error => {
-        this.#inTime(pending)
+        this.#pending.delete(pending)
+        if (this.#pending.size === 0) this.#timer.rest()
         pending.fail(error)
       },
     }
-  }
-
-  /** Returns whether the answer came before its timeout. */
-  #inTime(pending: PendingAnswer<never>): boolean {
-    const inTime = this.#pending.delete(pending)
-    if (this.#pending.size === 0) this.#timer.rest()
-    return inTime
   }
 
   #sweep(): void {

@@ -1,7 +1,7 @@
 /** One call of `acquire` while it is under way: what can end it, and the promise of its caller. */
 import type { Clock } from '../clock.ts'
 import type { LeaseError } from '../errors.ts'
-import { publish } from './diagnostics.ts'
+import { channels } from './diagnostics.ts'
 
 /** All pending calls that one signal ends, by one listener: a program has one signal for its end, and may wait for a thousand leases. */
 class SignalGroup {
@@ -42,8 +42,9 @@ export class PendingAcquire<T = unknown> {
   readonly #reject: (reason: unknown) => void
   /** Releases what the call has obtained so far. */
   onStop: (() => void) | undefined
-  #stopReason: { readonly value: unknown } | undefined
-  #over = false
+  /** Its caller has been answered: while the call goes on, because it was stopped for this reason. */
+  over = false
+  stopReason: unknown
   #cancelTimer: (() => void) | undefined
   #signalGroup: SignalGroup | undefined
 
@@ -52,10 +53,6 @@ export class PendingAcquire<T = unknown> {
     this.endless = endless
     this.#resolve = resolve
     this.#reject = reject
-  }
-
-  get over(): boolean {
-    return this.#over
   }
 
   endWith(signal: AbortSignal): void {
@@ -69,14 +66,10 @@ export class PendingAcquire<T = unknown> {
   }
 
   stop(reason: unknown): void {
-    if (this.#over) return
-    this.#stopReason = { value: reason }
+    if (this.over) return
+    this.stopReason = reason
     this.fail(reason)
     this.onStop?.()
-  }
-
-  throwIfStopped(): void {
-    if (this.#stopReason !== undefined) throw this.#stopReason.value
   }
 
   /** From here on it cannot be stopped: the lease is in the caller's hands. */
@@ -86,14 +79,14 @@ export class PendingAcquire<T = unknown> {
   }
 
   fail(error: unknown): void {
-    if (this.#over) return
+    if (this.over) return
     this.#finish()
-    publish('refused', () => ({ ask: this.#requestId, error }))
+    if (channels.refused.hasSubscribers) channels.refused.publish({ ask: this.#requestId, error })
     this.#reject(error)
   }
 
   #finish(): void {
-    this.#over = true
+    this.over = true
     this.#cancelTimer?.()
     this.#signalGroup?.delete(this as unknown as PendingAcquire<never>)
   }

@@ -63,11 +63,11 @@ export class RenewalGroups implements Iterable<RenewalGroup> {
   }
 
   /** A group that has room for the lease. */
-  withRoom(kind: RenewalKind, { term, validity }: HeldLease): RenewalGroup {
-    const key = `${kind} ${term}`
+  withRoom(kind: RenewalKind, held: HeldLease): RenewalGroup {
+    const key = `${kind} ${held.term}`
     const groups = this.#groups.get(key) ?? []
     for (const group of groups) if (group.members.size < MAX_RENEWALS) return group
-    const group = new RenewalGroup(kind, term, validity, this.#createTimer)
+    const group = new RenewalGroup(kind, held.term, held.validity, this.#createTimer)
     groups.push(group)
     this.#groups.set(key, groups)
     return group

@@ -2,7 +2,6 @@
  * Says how long a holder may trust a lease: time law, rule 1. Validity counts from before the acknowledged request was sent, for the term in the
  * answer less a margin. Both the monotonic clock and the machine's uptime are read; the one that says less is left wins.
  */
-import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 
 /** A reading of both clocks at one moment. */
@@ -33,7 +32,7 @@ const MAX_TIMER_SHARE = 1 / 10
  * Returns how much of a term a holder may trust: the term less the margin for clocks of different rates. Of a short term, at least the lateness of
  * timers is given up, so that `signal` still fires before the term is over.
  */
-export function validityOf(term: number, margin: number, { lateness = 0 }: Pick<Clock, 'lateness'>): number {
+export function validityOf(term: number, margin: number, lateness = 0): number {
   return term - Math.max(term * margin, Math.min(lateness, term * MAX_TIMER_SHARE))
 }
 
