@@ -40,6 +40,9 @@ const LISTS: ReadonlySet<Query['kind']> = new Set([
   'keys',
 ])
 
+/** The text before the length of the answers, by the version of RESP: a push of two items. */
+const PUSH = { 2: '*2\r\n$11\r\nlease.batch\r\n$', 3: '>2\r\n$11\r\nlease.batch\r\n$' } as const
+
 type MessageOf<K extends ClientMessage['kind']> = Extract<ClientMessage, { readonly kind: K }>
 
 /** The part of a connection that a batch session uses. */
@@ -271,7 +274,7 @@ export class BatchSession {
       this.#witness = witness
       writeServerMessage(this.#answers, { kind: 'witness', id: 0, witness })
     }
-    to.bulk(this.#answers.view(), `${to.protocol === 3 ? '>' : '*'}2\r\n$11\r\nlease.batch\r\n$`)
+    to.bulk(this.#answers.view(), PUSH[to.protocol])
     if (this.#answers.length > MAX_KEPT_WRITER) this.#answers = new Writer()
     else this.#answers.length = 0
     if (this.#reads.length > 0) this.startReads()
