@@ -137,8 +137,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'an operation sent twice is applied twice (jetcd)',
     file: 'src/kernel/codec/batch.js',
-    find: 'if (known !== undefined)\n        return known',
-    put: 'if (false)\n        return known',
+    find: 'if (known !== undefined)\n        return repeated',
+    put: 'if (false)\n        return repeated',
     expected: ['S11'],
     profiles: ['servers', 'owned'],
   },
@@ -354,8 +354,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a proposer is forgotten while its records may still arrive',
     file: 'src/kernel/codec/batch.js',
-    find: 'state.index - index <= WINDOW',
-    put: 'state.index - index <= 2',
+    find: 'index - last <= WINDOW',
+    put: 'index - last <= 2',
     expected: ['S24', 'S11'],
   },
   {

@@ -82,7 +82,7 @@ function apart(field: string, other: string): Flaw {
 
 const wantFields: FieldsOf<Want> = { resource: needed(name), units: optional(count), shared: defaulted(flag) }
 
-export const want: FieldType<Want, 'record'> = {
+const want: FieldType<Want, 'record'> = {
   ...record<Want>(wantFields, ({ resource, units = 1, shared }) =>
     // The log writes 0 units for a shared grant. Replicas would read one shared unit where the proposer refuses two.
     shared === true && units !== 1 ? { reason: 'shared-units', facts: { field: 'units', resource } } : undefined,

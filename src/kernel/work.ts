@@ -2,16 +2,19 @@
  * Counts the work of a command, as far as its form tells: the leases, names and entries that it names. A record is applied in one turn of the event loop, so the
  * outbox limits the work of a record, and not only its bytes.
  */
-import type { Acquire, Command, Release } from './command.ts'
+import type { Command } from './command.ts'
 
 export function workOf(command: Command): number {
   switch (command.kind) {
     case 'acquire':
-      return Math.max(1, command.wants.length + (command.entries?.length ?? 0) + changesOf(command))
+      return Math.max(
+        1,
+        command.wants.length + (command.entries?.length ?? 0) + (command.compare?.length ?? 0) + (command.changes?.length ?? 0),
+      )
     case 'renew':
       return Math.max(1, command.leases.length)
     case 'release':
-      return 1 + (command.stopped?.length ?? 0) + changesOf(command)
+      return 1 + (command.stopped?.length ?? 0) + (command.compare?.length ?? 0) + (command.changes?.length ?? 0)
     case 'aged':
       return Math.max(1, command.marks.length)
     case 'revoke':
@@ -23,8 +26,4 @@ export function workOf(command: Command): number {
     default:
       return 1
   }
-}
-
-function changesOf({ compare, changes }: Acquire | Release): number {
-  return (compare?.length ?? 0) + (changes?.length ?? 0)
 }

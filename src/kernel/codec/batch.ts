@@ -15,6 +15,7 @@ import { REASONS } from '../reason.ts'
 import type { Effects } from '../rule/effects.ts'
 import { whileOpen } from '../rule/move.ts'
 import { refuse } from '../rule/refuse.ts'
+import type { Answer } from '../state/answers.ts'
 import { beginLog, RULES, type State } from '../state.ts'
 import { workOf } from '../work.ts'
 import { Damaged, NewerFormatError, Reader, Writer } from './bytes.ts'
@@ -170,7 +171,10 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
   if (index !== state.index + 1) throw new Error(`record-out-of-order ${index} ${state.index}`)
   if (index === 1) beginLog(state, batch.wall, batch.rules)
   state.index = index
-  forget(state)
+  for (const [proposer, { index: last }] of state.proposers) {
+    if (index - last <= WINDOW) break
+    state.proposers.delete(proposer)
+  }
   const known = state.proposers.get(batch.proposer)
   if (known !== undefined && batch.seq <= known.seq) return { kind: 'again' }
   if (index - batch.applied > WINDOW || batch.applied >= index) {
@@ -208,13 +212,6 @@ function applyAll(state: State, batch: Batch, effects: Effects, each: ((outcome:
   return outcomes
 }
 
-function forget(state: State): void {
-  for (const [proposer, { index }] of state.proposers) {
-    if (state.index - index <= WINDOW) return
-    state.proposers.delete(proposer)
-  }
-}
-
 /** Two streams of 32 bits: cheap, and enough to detect replicas that decided differently. */
 function mix(state: State, a: number, b: number): void {
   const low = b | 0 // the lowest 32 bits
@@ -226,9 +223,9 @@ function mix(state: State, a: number, b: number): void {
 function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome {
   const { command, op, key = 0 } = proposal
   const { session, seq, acked, asked = 0 } = op!
-  const known = answered(state, proposal)
-  if (known !== undefined) return known
-  if (state.answers.session(key, session)?.hasForgotten(seq)) return refuse(state, 'answer-forgotten', { session, seq })
+  const known = state.answers.session(key, session)?.find(seq)
+  if (known === 'forgotten') return refuse(state, 'answer-forgotten', { session, seq })
+  if (known !== undefined) return repeated(state, known, asked)
   const outcome = apply(state, proposal, effects)
   // A repetition is sent to the log that has the leases now, and decided there.
   if (state.moved !== undefined && outcome.kind === 'refused') return outcome
@@ -252,7 +249,11 @@ function isForbiddenForGood({ kind }: Command, { code, reason, facts }: Refused)
 export function answered(state: State, { op, key = 0 }: Proposal): Outcome | undefined {
   if (op === undefined) return undefined
   const { session, seq, asked = 0 } = op
-  const answer = state.answers.session(key, session)?.answer(seq)
-  if (answer !== undefined && answer.asked !== asked) return refuse(state, 'op-reused', {})
-  return answer && copyOf(answer.outcome)
+  const known = state.answers.session(key, session)?.find(seq)
+  return known === undefined || known === 'forgotten' ? undefined : repeated(state, known, asked)
+}
+
+/** The answer to a repetition that asks for `asked`. */
+function repeated(state: State, answer: Answer, asked: number): Outcome {
+  return answer.asked === asked ? copyOf(answer.outcome) : refuse(state, 'op-reused', {})
 }

@@ -6,7 +6,7 @@ import type { Command, Operation } from '../command.ts'
 import { COMMAND_TABLE, type CommandRow } from '../command-table.ts'
 import { badText, NAME_BYTES } from '../name.ts'
 import { type Flaw, shown, within } from '../reason.ts'
-import { checkFields, type Together } from './field.ts'
+import { checkFields, count, type Together } from './field.ts'
 import type { Check, Fields } from './field-type.ts'
 
 const CHECKS = Object.fromEntries(
@@ -28,20 +28,16 @@ export function malformed(command: Command, key = 0, op?: Operation): Flaw | und
 
 /** A key or an operation that cannot be encoded would spoil the record for every proposal in it. */
 export function malformedAsker(key: number, op: Operation | undefined): Flaw | undefined {
-  if (!isWhole(key)) return notWhole('key', key)
+  const ofKey = count.check(key)
+  if (ofKey !== undefined) return within('key', ofKey)
   if (op === undefined) return undefined
   const { session, seq, acked, asked = 0 } = op
-  const bad = badText(session, NAME_BYTES)
-  if (bad !== undefined) return within('op.session', bad)
-  if (!isWhole(asked)) return notWhole('op.asked', asked)
-  if (!isWhole(seq)) return notWhole('op.seq', seq)
-  return isWhole(acked) ? undefined : notWhole('op.acked', acked)
-}
-
-function isWhole(value: unknown): boolean {
-  return Number.isSafeInteger(value) && (value as number) >= 0
-}
-
-function notWhole(field: string, value: unknown): Flaw {
-  return { reason: 'not-whole', facts: { field, given: shown(value) } }
+  const ofSession = badText(session, NAME_BYTES)
+  if (ofSession !== undefined) return within('op.session', ofSession)
+  const ofAsked = count.check(asked)
+  if (ofAsked !== undefined) return within('op.asked', ofAsked)
+  const ofSeq = count.check(seq)
+  if (ofSeq !== undefined) return within('op.seq', ofSeq)
+  const ofAcked = count.check(acked)
+  return ofAcked && within('op.acked', ofAcked)
 }

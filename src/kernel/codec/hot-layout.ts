@@ -3,7 +3,7 @@
  * test makes sure; code that names the fields takes about two thirds of the time.
  */
 import type { Acquire, Release, Renew, Want } from '../command.ts'
-import { COMMAND_TABLE, want } from '../command-table.ts'
+import { COMMAND_TABLE } from '../command-table.ts'
 import { readIds, writeIds } from './field.ts'
 import type { Layout, MaskedLayout } from './layout.ts'
 
@@ -56,7 +56,11 @@ export function acquireLayout(general: MaskedLayout<Acquire>): Layout<Acquire> {
       if (mask > OPTIONS || (mask & ~OPTIONS) !== 0) return general.readAfter(mask, from)
       const wants: Want[] = []
       const command: { -readonly [K in keyof Acquire]: Acquire[K] } = { kind: 'acquire', holder: from.text(), ttl: from.uint(), wants }
-      for (let left = from.length(); left > 0; left--) wants.push(want.read(from))
+      for (let left = from.length(); left > 0; left--) {
+        const resource = from.text()
+        const units = from.uint()
+        wants.push(units === 0 ? { resource, units: 1, shared: true } : { resource, units, shared: false })
+      }
       if (mask & INCARNATION) command.incarnation = from.uint()
       if (mask & WAIT) command.wait = true
       if (mask & PRIORITY) command.priority = from.int()

@@ -7,7 +7,7 @@ import { countEntry } from '../rule/service.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { Grant, LeaseState, OWN_INCARNATION } from '../state/lease-state.ts'
 import { extrasOf, findLease, linkChild } from '../state/leases.ts'
-import { addEntry, listGrant, resourceOf, useUnits } from '../state/resources.ts'
+import { addEntry, addGrant, resourceOf } from '../state/resources.ts'
 import { type Attached, FROZEN, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
 import { Damaged, NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import { readClaim, writeClaim } from './saved-claim.ts'
@@ -166,11 +166,8 @@ export function readLease(from: Reader): SavedLease {
 }
 
 export function link(state: State, lease: LeaseState, { grants, parent, entries }: LeaseRest, more: LeaseRest['entries'] = NONE): void {
-  for (const { resource: name, units, shared, token } of grants) {
-    const resource = resourceOf(state, name)
-    listGrant(new Grant(lease, resource, shared ? 0 : units, token))
-    useUnits(resource, lease, shared, units)
-  }
+  for (const { resource, units, shared, token } of grants)
+    addGrant(new Grant(lease, resourceOf(state, resource), shared ? 0 : units, token))
   if (lease.status === WAITING && lease.extras === undefined) throw new Damaged(`lease ${lease.id} waits for nothing`)
   if (more.some(isPending))
     extrasOf(lease).pending = more

@@ -28,8 +28,8 @@ import { type Effects, emit } from './effects.ts'
 import { outsideBounds, withKeyDefaults } from './key-bounds.ts'
 import { beyondLimits, useOfRequest } from './key-limit.ts'
 import { recallAround } from './operate.ts'
-import { badPermits, leasesOf, limitAmong, limitBeside, ownLimit, permitsOf } from './permits.ts'
-import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, TTL_MAX, TTL_MIN, ttlOutside, UNITS_LIMIT } from './policy.ts'
+import { badPermits, leasesOf, limitAmong, limitBeside, ownLimit } from './permits.ts'
+import { type Bounds, bounded, LEASES, rule, ruledBy, TTL_LIMIT, TTL_MAX, TTL_MIN, ttlOutside, UNITS_LIMIT } from './policy.ts'
 import { beyondQuota } from './pool/over-quota.ts'
 import { badPoolRequest, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
 import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
@@ -175,13 +175,13 @@ function rankOf(state: State, command: Acquire, wants: readonly WantedResource[]
 
 function held(state: State, command: Acquire, wants: readonly WantedResource[], applicant: Applicant): Refused {
   const { any = 0 } = command
-  const permits = permitsOf(command)
+  const { permits = 0 } = applicant
   if (state.quiet !== undefined) return quiet(state)
   const busy = wants.find(want => choose(state, [want], { ...applicant, any: 0 }) === undefined)!
   const resource = state.resources.get(busy.resource)
   const holder = firstConflict(state, busy, applicant) ?? resource?.grants[0]
   const about = { resource: busy.resource, queue: resource?.queue.length ?? 0, ...(any > 0 && { any, of: wants.length }) }
-  const limit = limitBeside(state, busy.resource, resource, permits)
+  const limit = resource === undefined ? ownLimit(state, busy.resource, permits) : limitBeside(state, resource, permits)
   if (holder === undefined) return refuse(state, 'reserved', about)
   const { lease, token } = holder
   const { id, since, status } = lease
@@ -206,6 +206,7 @@ interface Plan {
   readonly rank: number
   readonly parent: LeaseState | undefined
   readonly holding: readonly number[]
+  readonly permits: number
   /** It asks a pool for this. */
   readonly claim: PoolClaim | undefined
   /** This is granted now; undefined: the lease waits. */
@@ -228,7 +229,8 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
   if (wrong !== undefined) return refuseFlaw(state, wrong)
   const over = exhausted(state)
   if (over !== undefined) return over
-  const permits = permitsOf(command)
+  // A covering claim is alone at its own name as well, whatever the capacity.
+  const permits = command.covers === true ? 1 : (command.permits ?? 0)
   const wants: WantedResource[] = []
   for (const { resource, units = 1, shared = false } of command.wants) wants.push({ resource, units, shared })
   const claim = command.pool === undefined ? undefined : claimOf(state, command)
@@ -269,7 +271,8 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
     if (refused.code !== 'HELD' || command.wait !== true) return refused
     mustWait = true
   }
-  if (state.leases.size >= rule(state, '', 'leases')) return refuse(state, 'too-many-leases', { limit: state.leases.size })
+  if (state.leases.size >= (state.policies.size === 0 ? LEASES : rule(state, '', 'leases')))
+    return refuse(state, 'too-many-leases', { limit: state.leases.size })
   const mine = key === 0 ? 0 : (state.keyUse.get(key)?.leases ?? 0)
   if (key !== 0 && mine >= rule(state, '', 'leasesPerKey')) return refuse(state, 'too-many-key-leases', { limit: mine })
   const many =
@@ -284,7 +287,7 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
           const kept = findLease(state, id)
           return kept !== undefined && mayTouch(state, key, kept)
         })
-  if (claim !== undefined) return planPool(state, command, { wants, rank, parent, holding, claim, victims: NOTHING }, mustWait)
+  if (claim !== undefined) return planPool(state, command, { wants, rank, parent, holding, permits, claim, victims: NOTHING }, mustWait)
   if (command.covers === true) listClaims(state, wants)
   const { any = 0, covers = false, holder } = command
   const applicant: Applicant = { any, rank, id: state.nextLease, permits, covers, holder, holding }
@@ -298,9 +301,9 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
     const refused = cannotWait(state, command, wants, applicant)
     if (refused !== undefined) return refused
   }
-  if (command.steal === undefined || chosen !== undefined) return { wants, rank, parent, holding, claim, chosen, victims: NOTHING }
+  if (command.steal === undefined || chosen !== undefined) return { wants, rank, parent, holding, permits, claim, chosen, victims: NOTHING }
   const victims = victimsOf(state, { ...applicant, wants, permits, force: command.steal === 'force', key, parent })
-  return 'kind' in victims ? victims : { wants, rank, parent, holding, claim, chosen, victims }
+  return 'kind' in victims ? victims : { wants, rank, parent, holding, permits, claim, chosen, victims }
 }
 
 function planPool(state: State, command: Acquire, plan: Omit<Plan, 'chosen'>, mustWait: boolean): Refused | Plan {
@@ -365,7 +368,7 @@ function cannotWait(state: State, command: Acquire, wants: readonly WantedResour
       return refuse(state, 'too-many-waiters', { resource: want.resource, limit: most })
     if (steal === undefined && any === undefined && resource !== undefined && blocksItself(state, resource, want, { holding, permits }))
       return refuse(state, 'waits-for-itself', { resource: want.resource })
-    const unused = steal === undefined && any === undefined ? unusedBefore(state, command, want) : undefined
+    const unused = steal === undefined && any === undefined ? unusedBefore(state, command, want, permits) : undefined
     if (unused !== undefined) return refuse(state, 'waits-for-transferred', { resource: want.resource, lease: unused })
   }
   if (any !== undefined || steal !== undefined) return undefined
@@ -375,9 +378,8 @@ function cannotWait(state: State, command: Acquire, wants: readonly WantedResour
 }
 
 /** The first lease that was transferred to this very process and that it has not begun to use, if it is in the way of the request. */
-function unusedBefore(state: State, command: Acquire, want: WantedResource): number | undefined {
+function unusedBefore(state: State, command: Acquire, want: WantedResource, permits: number): number | undefined {
   const { holder, incarnation, covers = false, holding = NOTHING } = command
-  const permits = permitsOf(command)
   let first: number | undefined
   for (const { id, holder: owner, incarnation: theirs, extras, grants, status } of state.unused) {
     if (theirs !== incarnation || owner.name !== holder || extras!.open || status === FROZEN) continue
@@ -450,7 +452,7 @@ function beginWholeTerm(lease: LeaseState): void {
   lease.term = lease.ttl
 }
 
-function keepExtras(state: State, lease: LeaseState, command: Acquire, { wants, holding, claim }: Plan): void {
+function keepExtras(state: State, lease: LeaseState, command: Acquire, { wants, holding, permits, claim }: Plan): void {
   if (claim !== undefined) extrasOf(lease).pool = claim
   // A reservation is for a holder name: the process that comes when its window begins may be another.
   if (claim !== undefined && claim.from > 0) extrasOf(lease).open = true
@@ -462,7 +464,6 @@ function keepExtras(state: State, lease: LeaseState, command: Acquire, { wants, 
   }
   const { grace, maxLife } = bounds
   const { any = 0, covers = false, priority = 0, labels = NOTHING } = command
-  const permits = permitsOf(command)
   if (grace + maxLife + any + permits === 0 && priority === 0 && holding.length + labels.length === 0) return
   // A copy: the caller may change its object.
   const own = labels.map(([name, value]) => [name, value] as const)

@@ -132,7 +132,7 @@ function mayLeadBack(state: State, wants: readonly WantedResource[], { holding =
 function soleObstacle(state: State, resource: Resource, want: WantedResource, permits: number): LeaseState | undefined {
   const [only] = resource.grants
   if (only === undefined || resource.grants.length > 1 || only.shared || only.lease.status === FROZEN) return undefined
-  return only.units + want.units > limitBeside(state, resource.name, resource, permits) ? only.lease : undefined
+  return only.units + want.units > limitBeside(state, resource, permits) ? only.lease : undefined
 }
 
 function behind({ queue }: Resource, rank: number): number {

@@ -10,7 +10,8 @@ import { CAPACITY, capacityOf, statedCapacity } from './policy.ts'
 
 /** The units in use that one request agrees to, whatever others state. `permits`: 0 if it states none. */
 export function ownLimit(state: State, name: string, permits: number): number {
-  const stated = statedCapacity(state, name)
+  // Most logs have neither policies nor pools.
+  const stated = state.policies.size + state.pools.size === 0 ? undefined : statedCapacity(state, name)
   if (permits === 0) return stated ?? CAPACITY
   return stated === undefined ? permits : Math.min(stated, permits)
 }
@@ -24,9 +25,9 @@ export function limitOfHolders(state: State, { name, held, sharers, permits }: R
 }
 
 /** The units that may be in use once a request with these `permits` is granted beside the present holders. */
-export function limitBeside(state: State, name: string, resource: Resource | undefined, permits: number): number {
-  const own = ownLimit(state, name, permits)
-  if (resource === undefined || (permits === 0 && resource.permits === undefined)) return own
+export function limitBeside(state: State, resource: Resource, permits: number): number {
+  const own = ownLimit(state, resource.name, permits)
+  if (permits === 0 && resource.permits === undefined) return own
   return Math.min(own, limitOfHolders(state, resource))
 }
 
@@ -50,9 +51,4 @@ export function badPermits({ permits, wants, any, pool }: Acquire): Flaw | undef
   const other = pool !== undefined ? 'pool' : any !== undefined ? 'any' : wants.some(({ shared }) => shared === true) ? 'shared' : undefined
   if (other !== undefined) return { reason: 'not-together', facts: { field: 'permits', other } }
   return wants.length === 0 ? { reason: 'needs', facts: { field: 'permits', other: 'wants' } } : undefined
-}
-
-/** The permits that a request states, in force: a covering claim is alone at its own name as well, whatever the capacity. */
-export function permitsOf({ permits = 0, covers = false }: Acquire): number {
-  return covers ? 1 : permits
 }

@@ -5,14 +5,14 @@ import { Grant } from '../state/lease-state.ts'
 import { touch } from '../state/leases.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
-import { addResource, listGrant, resourceOf, useUnits } from '../state/resources.ts'
+import { addGrant, addResource, resourceOf } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import type { Applicant, WantedResource } from './applicant.ts'
 import { conflictsOf, isClear, isOwn, wake } from './covers.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, pushEvent, startTimer } from './effects.ts'
 import { judgeWaiter } from './judge.ts'
-import { limitBeside } from './permits.ts'
+import { limitBeside, ownLimit } from './permits.ts'
 import { rule } from './policy.ts'
 import { beginHolding } from './pool/holders.ts'
 import { updateRoom } from './pool/member.ts'
@@ -40,7 +40,7 @@ export function positionOf(resource: Resource, lease: LeaseState): number {
 function mayTake(state: State, resource: Resource | undefined, want: WantedResource, applicant: Applicant): boolean {
   const { rank, id, permits = 0 } = applicant
   const { used, sharers } = resource ?? UNUSED
-  const capacity = limitBeside(state, want.resource, resource, permits)
+  const capacity = resource === undefined ? ownLimit(state, want.resource, permits) : limitBeside(state, resource, permits)
   if (want.shared ? capacity === 0 || used > 0 : sharers > 0 || used + want.units > capacity) return false
   if (state.claims !== undefined && !isClear(state, want, applicant)) return false
   if (resource === undefined || resource.queue.length === 0 || rule(state, want.resource, 'queue') === 'fit') return true
@@ -83,9 +83,8 @@ export function grant(state: State, effects: Effects, lease: LeaseState, chosen:
   for (const { want, resource: found } of chosen) {
     const resource = found ?? addResource(state, want.resource)
     const given = new Grant(lease, resource, want.shared ? 0 : want.units, state.nextToken++)
-    listGrant(given)
+    addGrant(given)
     state.claims?.addGrant(given)
-    useUnits(resource, lease, want.shared, want.units)
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     pushEvent(state, effects, 'granted', lease, want.resource, given.token, cause)
   }
@@ -95,7 +94,9 @@ export function grant(state: State, effects: Effects, lease: LeaseState, chosen:
   const maxLife = lease.extras?.maxLife ?? 0
   // A transferred lease has inherited its cap already.
   if (maxLife > 0 && lease.extras?.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, maxLife)
-  for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
+  // Only policies limit how long a resource is held.
+  if (state.policies.size > 0)
+    for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
   if (claim !== undefined) pressPool(state, effects, state.pools.get(claim.pool)!)
 }
 

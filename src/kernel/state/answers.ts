@@ -72,7 +72,8 @@ export class AnswerSession implements Linked<AnswerSession> {
   /** The sum of the weights of its answers. */
   weight = 0
   readonly #answers = new Map<number, KeptAnswer>()
-  readonly #line = new LinkedList<KeptAnswer>()
+  /** The oldest answer comes first. */
+  readonly line = new LinkedList<KeptAnswer>()
 
   constructor(name: string, seq = 0, dropped: readonly number[] = []) {
     this.name = name
@@ -84,13 +85,9 @@ export class AnswerSession implements Linked<AnswerSession> {
     return this.#answers.size
   }
 
-  answer(seq: number): Answer | undefined {
-    return this.#answers.get(seq)
-  }
-
-  /** Returns whether the operation is over, and its answer no longer known. */
-  hasForgotten(seq: number): boolean {
-    return seq <= this.seq || this.dropped.has(seq)
+  /** `forgotten`: the operation is over, and its answer no longer known. */
+  find(seq: number): Answer | 'forgotten' | undefined {
+    return this.#answers.get(seq) ?? (seq <= this.seq || this.dropped.has(seq) ? 'forgotten' : undefined)
   }
 
   /** From now on, operations up to this one count as over. */
@@ -102,14 +99,9 @@ export class AnswerSession implements Linked<AnswerSession> {
 
   /** Drops the oldest answer, and remembers that its operation was done. Returns the weight of the answer. */
   forgetOldest(): number {
-    this.dropped.add(this.oldest!)
+    this.dropped.add(this.line.first!.seq)
     this.forgetUpTo(this.dropped.size > DROPPED ? Math.min(...this.dropped) : this.seq)
     return this.dropOldest()
-  }
-
-  /** The oldest operation whose answer is kept. */
-  get oldest(): number | undefined {
-    return this.#line.first?.seq
   }
 
   /** Returns the weight of the answer. */
@@ -117,22 +109,23 @@ export class AnswerSession implements Linked<AnswerSession> {
     const weight = weightOf(outcome)
     const kept = { seq, outcome, asked, weight, before: undefined, after: undefined }
     this.#answers.set(seq, kept)
-    this.#line.add(kept)
+    this.line.add(kept)
     this.weight += weight
     return weight
   }
 
   /** Returns the weight of the dropped answer. */
   dropOldest(): number {
-    const { seq, weight } = this.#line.first!
-    this.#line.remove(this.#line.first!)
+    const oldest = this.line.first!
+    const { seq, weight } = oldest
+    this.line.remove(oldest)
     this.#answers.delete(seq)
     this.weight -= weight
     return weight
   }
 
   *[Symbol.iterator](): Generator<KeptAnswer, void, void> {
-    for (let kept = this.#line.first; kept !== undefined; kept = kept.after) yield kept
+    for (let kept = this.line.first; kept !== undefined; kept = kept.after) yield kept
   }
 }
 
@@ -178,7 +171,7 @@ export class Answers {
     const session = known ?? new AnswerSession(name)
     let more = 0
     this.#size++
-    for (let old = session.oldest; old !== undefined && old <= acked; old = session.oldest) {
+    for (let old = session.line.first; old !== undefined && old.seq <= acked; old = session.line.first) {
       more -= session.dropOldest()
       this.#size--
     }

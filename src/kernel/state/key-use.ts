@@ -33,11 +33,11 @@ const LEASE: KeyUse = { ...noUse(), leases: 1 }
 
 /** A lease of this key begins. Its waiting and its entries are counted where they begin. */
 export function countLease(state: State, key: number): void {
-  if (key !== 0) change(state, key, LEASE, 1)
+  change(state, key, LEASE, 1)
 }
 
 export function uncountLease(state: State, key: number): void {
-  if (key !== 0) change(state, key, LEASE, -1)
+  change(state, key, LEASE, -1)
 }
 
 /** Call when a lease has joined its queues, with the entries that it brings. */

@@ -48,11 +48,14 @@ export function extrasOf(lease: LeaseState): LeaseExtras {
   return lease.extras
 }
 
-/** Returns one shared object for all leases of a holder: a million leases of one process must not keep a million copies of its name. */
-function internHolder(state: State, name: string, process: number): Holder {
+/** Counts a lease of a holder. Returns one shared object for all its leases: a million leases of one process must not keep a million copies of its name. */
+function joinHolder(state: State, name: string, process: number): Holder {
   const known = state.holders.get(name)
-  if (known?.process === process) return known
-  const holder = { name, process, leases: 0 }
+  if (known?.process === process) {
+    known.leases++
+    return known
+  }
+  const holder = { name, process, leases: 1 }
   if (known === undefined || process > known.process) state.holders.set(name, holder)
   return holder
 }
@@ -67,23 +70,19 @@ export function openLease(
   status: typeof WAITING | typeof LIVE,
 ): LeaseState {
   const id = state.nextLease++
-  const owner = internHolder(state, holder, incarnation ?? OWN_INCARNATION)
+  const owner = joinHolder(state, holder, incarnation ?? OWN_INCARNATION)
   const lease = new LeaseState({ id, holder: owner, key, ttl, status, run: state.run.number, since: state.wall })
-  addLease(state, lease)
+  state.leases.set(id - state.origin, lease)
+  if (key !== 0) countLease(state, key)
   return lease
 }
 
 /** Adds a lease that was loaded from a snapshot. Its holder is not shared yet. */
 export function addLoadedLease(state: State, lease: LeaseState): void {
-  const { holder } = lease
-  lease.holder = internHolder(state, holder.name, holder.process)
-  addLease(state, lease)
-}
-
-function addLease(state: State, lease: LeaseState): void {
-  state.leases.set(lease.id - state.origin, lease)
-  lease.holder.leases++
-  countLease(state, lease.key)
+  const { id, key, holder } = lease
+  lease.holder = joinHolder(state, holder.name, holder.process)
+  state.leases.set(id - state.origin, lease)
+  if (key !== 0) countLease(state, key)
 }
 
 /** Makes `lease` a child of `parent`: it ends with it. */
@@ -133,8 +132,7 @@ export function rekey(state: State, lease: LeaseState, key: number): void {
 export function rehold(state: State, lease: LeaseState, incarnation: number): void {
   const { holder } = lease
   leaveHolder(state, holder)
-  lease.holder = internHolder(state, holder.name, incarnation === lease.id ? OWN_INCARNATION : incarnation)
-  lease.holder.leases++
+  lease.holder = joinHolder(state, holder.name, incarnation === lease.id ? OWN_INCARNATION : incarnation)
 }
 
 function leaveHolder(state: State, holder: Holder): void {
@@ -146,7 +144,7 @@ export function dropLease(state: State, lease: LeaseState): void {
   if (lease.extras?.handed === true) state.unused.delete(lease)
   state.leases.delete(lease.id - state.origin)
   leaveHolder(state, lease.holder)
-  uncountLease(state, lease.key)
+  if (lease.key !== 0) uncountLease(state, lease.key)
 }
 
 /** Returns whether the lease ends with the other one. */

@@ -2,15 +2,22 @@
 import type { Attached, Grant, State } from '../state.ts'
 import { entryBytes, type FreeEntry } from './free-entries.ts'
 import { countEntries } from './key-use.ts'
-import { type LeaseState, NO_GRANTS, Resource, withGrant } from './lease-state.ts'
+import { NO_GRANTS, Resource, withGrant } from './lease-state.ts'
 import { PermitCounts } from './permit-counts.ts'
 import { memberOf } from './pools.ts'
 
-/** Lists a grant with its lease and its resource. */
-export function listGrant(grant: Grant): void {
-  const { lease, resource } = grant
+/** Lists a grant with its lease and its resource, and counts what it takes of its resource. */
+export function addGrant(grant: Grant): void {
+  const { lease, resource, units } = grant
   lease.held = lease.held === NO_GRANTS ? grant : withGrant(lease.held, grant)
   resource.held = resource.held === NO_GRANTS ? grant : withGrant(resource.held, grant)
+  if (units === 0) resource.sharers++
+  else resource.used += units
+  const permits = lease.extras?.permits ?? 0
+  if (permits > 0 && units > 0) {
+    resource.permits ??= new PermitCounts()
+    resource.permits.add(permits)
+  }
 }
 
 /** The index of the grant with this token among the grants of a resource, which are ordered by token. */
@@ -25,17 +32,7 @@ export function placeOfGrant(grants: readonly Grant[], token: number): number {
   return low
 }
 
-/** Counts what a grant takes of its resource. */
-export function useUnits(resource: Resource, { extras }: LeaseState, shared: boolean, units: number): void {
-  if (shared) resource.sharers++
-  else resource.used += units
-  if (extras !== undefined && extras.permits > 0 && !shared) {
-    resource.permits ??= new PermitCounts()
-    resource.permits.add(extras.permits)
-  }
-}
-
-/** Takes back what `useUnits` has counted. */
+/** Takes back what `addGrant` has counted. */
 export function freeUnits({ resource, lease: { extras }, shared, units }: Grant): void {
   if (shared) resource.sharers--
   else resource.used -= units
