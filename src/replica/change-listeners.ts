@@ -15,7 +15,9 @@ export class ChangeListener implements Disposable {
   /** Of events that could be wanted; undefined: all of them. */
   readonly types: ReadonlySet<EventType> | undefined
   readonly #stop: () => void
-  #wake: (() => void) | undefined
+  /** Only this class changes it. */
+  isWaiting = false
+  #wake = () => {}
   /** The last revision whose events the watch need not look at, because it waited and wanted none of them. */
   seen = 0
 
@@ -29,21 +31,21 @@ export class ChangeListener implements Disposable {
   /** Resolves with the next change after this call that the watch wants, or when the watch ends. */
   next(): Promise<void> {
     return new Promise(resolve => {
+      this.isWaiting = true
       this.#wake = resolve
     })
   }
 
-  /** The next record has caused this event, after `revision`. A watch that does not wait reads it by itself. */
+  /** The next record has caused this event, after `revision`. Called while it waits. */
   offer(event: Event, revision: number): void {
-    if (this.#wake === undefined) return
     if (this.#wanted !== undefined && !CONCERNING_ALL.has(event.type) && !this.#wanted(event)) return
     this.seen = revision
     this.wake()
   }
 
   wake(): void {
-    this.#wake?.()
-    this.#wake = undefined
+    this.isWaiting = false
+    this.#wake()
   }
 
   [Symbol.dispose](): void {
@@ -66,12 +68,12 @@ export class ChangeListeners {
     if (there?.size === 0) this.#byRoot.delete(listener.root)
   }
 
-  /** A record has caused these events, after `revision`. */
+  /** A record has caused these events, after `revision`. A watch that does not wait reads them by itself. */
   offer(events: readonly Event[], revision: number): void {
     if (this.#byRoot.size === 0) return
     for (const event of events) {
       if (CONCERNING_ALL.has(event.type)) {
-        for (const there of this.#byRoot.values()) for (const listener of there) listener.offer(event, revision)
+        for (const there of this.#byRoot.values()) for (const listener of there) if (listener.isWaiting) listener.offer(event, revision)
         continue
       }
       const name = event.resource ?? event.key ?? ''
@@ -80,7 +82,7 @@ export class ChangeListeners {
       do {
         const there = this.#byRoot.get(name.slice(0, end))
         if (there !== undefined)
-          for (const listener of there) if (listener.types?.has(event.type) !== false) listener.offer(event, revision)
+          for (const listener of there) if (listener.isWaiting && listener.types?.has(event.type) !== false) listener.offer(event, revision)
         end = end === 0 ? name.length : name.lastIndexOf('/', end - 1)
       } while (end > 0)
     }

@@ -24,6 +24,7 @@ import type { RecordTail } from './record-tail.ts'
 import { RecordWindow } from './record-window.ts'
 import { isTransient, pauseUnless } from './retry.ts'
 import { unreadable } from './unreadable.ts'
+import { encodeWitness, witnessOf } from './witness.ts'
 
 /** The counters had come this far, and a holder may still trust a grant that was lost for this long. */
 export type Survivor = Omit<Generation, 'kind'>
@@ -53,8 +54,6 @@ export interface Followers {
   }
   /** wakes.ts */
   readonly wakes: { listenFor(state: State, lease: number): void; tell(events: readonly Event[], state: State): void }
-  /** rewind-detector.ts: keeps how far the log of an owner has come. */
-  readonly rewinds: { keep(): void }
   /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
   readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
   /** idle-mode.ts */
@@ -131,7 +130,7 @@ export class Log {
 
   /** The last record that is known to be in the log, read or not. */
   get end(): Position {
-    return this.passed.last ?? this.position
+    return this.passed.last?.position ?? this.position
   }
 
   /** The place of this replica among the recent proposers, by their numbers: all replicas agree on the order. 0 goes first. */
@@ -292,7 +291,7 @@ export class Log {
     } catch (error) {
       throw unreadable(error, `record ${position.index}`)
     }
-    if (!this.passed.meets(position)) throw this.#diverged(`another record is at ${position.index}`)
+    if (this.passed.last !== undefined && !this.passed.meets(position)) throw this.#diverged(`another record is at ${position.index}`)
     if (batch.reads) this.passed.noteReader(batch, position.index, this.proposer)
     if (batch.proposer !== this.proposer && !this.#sameDecisionHash(batch, position.index)) {
       this.#missedMove = position.index
@@ -325,7 +324,7 @@ export class Log {
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
     // Before the callers are answered: they rely on this record from then on.
-    if (this.owned && !timekeeper.isReplaying) this.#followers.rewinds.keep()
+    if (this.owned && !timekeeper.isReplaying) this.store.witness?.write(encodeWitness(witnessOf(this.state, position)))
     if (isOwn && this.#readEvery !== undefined && applied.kind === 'applied') this.#keepOwn(batch, applied.outcomes)
     const answered = isOwn && this.#followers.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()

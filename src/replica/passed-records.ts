@@ -4,37 +4,33 @@ import type { State } from '../kernel/state.ts'
 import type { Position } from '../store.ts'
 
 export class PassedRecords {
-  #last: { readonly position: Position; readonly seq: number } | undefined
+  /** The last record of this replica, as long as it has not read up to it. Only this class changes it. */
+  last: { readonly position: Position; readonly seq: number } | undefined
   /** The last renewals of other replicas that read the log at each renewal: of any, and of those with a lower number. */
   readonly readers = { any: 0, lower: 0 }
 
-  /** The last record of this replica, as long as it has not read up to it. */
-  get last(): Position | undefined {
-    return this.#last?.position
-  }
-
   /** `applied`: the index of the last record that was applied. */
   keep(position: Position, seq: number, applied: number): void {
-    if (position.index > applied) this.#last = { position, seq }
+    if (position.index > applied) this.last = { position, seq }
   }
 
-  /** Called for each record that is read. False: the log has another record in the place of the own one. */
+  /** Called for each record that is read while there is a `last`. False: the log has another record in its place. */
   meets({ index, nonce }: Position): boolean {
-    const { position } = this.#last ?? {}
-    if (position === undefined || index < position.index) return true
-    this.#last = undefined
+    const { position } = this.last!
+    if (index < position.index) return true
+    this.last = undefined
     return index === position.index && nonce === position.nonce
   }
 
   /** A snapshot is loaded. */
   reaches(index: number): void {
-    if (this.#last !== undefined && this.#last.position.index <= index) this.#last = undefined
+    if (this.last !== undefined && this.last.position.index <= index) this.last = undefined
   }
 
   /** The index of the own record, if a later snapshot does not contain it. */
   missingFrom({ index, proposers }: State, proposer: number): number | undefined {
-    if (this.#last === undefined) return undefined
-    const { position, seq } = this.#last
+    if (this.last === undefined) return undefined
+    const { position, seq } = this.last
     if (position.index > index || index - position.index > WINDOW) return undefined
     return (proposers.get(proposer)?.seq ?? 0) < seq ? position.index : undefined
   }

@@ -45,7 +45,10 @@ export class RecentEvents {
       if (event.type === 'generation' && event.cause === LOST) this.#forgotten = Math.max(this.#forgotten, event.revision)
       // Leases have arrived from another log: no event tells how.
       if (event.type === 'moved' && event.cause === 'arrived') this.#forgotten = Math.max(this.#forgotten, event.revision - 1)
-      const bytes = bytesOf(event)
+      const { holder, resource, key, value, cause, by } = event
+      const names = (holder?.length ?? 0) + (resource?.length ?? 0) + (key?.length ?? 0)
+      // Two bytes for each UTF-16 unit.
+      const bytes = 2 * (names + (value?.length ?? 0) + (cause?.length ?? 0) + (by?.length ?? 0))
       while (this.#count === this.#limit || (this.#count > 0 && this.#bytes + bytes > this.#most)) this.#forget()
       if (this.#count === this.#ring.size) this.#grow()
       this.#ring.write(this.#place(this.#count), event, bytes)
@@ -108,12 +111,6 @@ export class RecentEvents {
   #place(i: number): number {
     return (this.#oldest + i) % this.#ring.size
   }
-}
-
-/** The size of the texts of an event, at two bytes for each UTF-16 unit. */
-function bytesOf({ holder, resource, key, value, cause, by }: Event): number {
-  const names = (holder?.length ?? 0) + (resource?.length ?? 0) + (key?.length ?? 0)
-  return 2 * (names + (value?.length ?? 0) + (cause?.length ?? 0) + (by?.length ?? 0))
 }
 
 const TEXTS = ['holder', 'resource', 'key', 'value', 'cause', 'by'] as const

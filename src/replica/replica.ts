@@ -116,7 +116,7 @@ export class Replica implements Lessor {
     this.#lists = new ListReader({ clock, log, remaining })
     this.#pages = new ListPages({ clock, log, remaining, lists: this.#lists })
     log.connect({
-      ...{ timekeeper: this.#timekeeper, rewinds: this.#rewinds, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter },
+      ...{ timekeeper: this.#timekeeper, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter },
       idleMode: this.#idleMode,
       wakes: new Wakes(clock, store, () => void this.#idleMode.read().catch(() => {})),
     })

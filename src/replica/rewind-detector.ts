@@ -31,17 +31,13 @@ export class RewindDetector {
 
   /** Called by an owner that starts, before it decides anything. */
   async compareWithKept(): Promise<void> {
-    const kept = this.#log.store.witness?.read()
+    const log = this.#log
+    const kept = log.store.witness?.read()
     const seen = kept && decodeWitness(kept)
-    if (seen !== undefined && this.#log.state.moved === undefined)
-      await this.#judge({ ...seen, signed: seen.log !== 0 && seen.log === this.#log.state.lineage.id })
-    this.keep()
-  }
-
-  /** Called by an owner with each record. Only this process reads it again, so it needs no signature. */
-  keep(): void {
-    const { store, state, position } = this.#log
-    store.witness?.write(encodeWitness(witnessOf(state, position)))
+    if (seen !== undefined && log.state.moved === undefined)
+      await this.#judge({ ...seen, signed: seen.log !== 0 && seen.log === log.state.lineage.id })
+    // As with each record from now on (log.ts). Only this process reads it again, so it needs no signature.
+    log.store.witness?.write(encodeWitness(witnessOf(log.state, log.position)))
   }
 
   async continues(text: string): Promise<boolean> {
