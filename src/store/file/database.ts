@@ -59,16 +59,16 @@ export class FileDatabase {
   }
 
   /** Runs `work` with the lock of one append: no other process appends, repairs or changes the state meanwhile. */
-  locked<T>(work: () => Promise<T>): Promise<T> {
-    const turn = this.#turn.then(() => (this.isLockKept ? work() : this.#withLock(work)))
+  locked<T, Args extends readonly unknown[]>(work: (...args: Args) => Promise<T>, ...args: Args): Promise<T> {
+    const turn = this.#turn.then(() => (this.isLockKept ? work(...args) : this.#withLock(work, ...args)))
     this.#turn = turn.catch(() => {})
     return turn
   }
 
-  async #withLock<T>(work: () => Promise<T>): Promise<T> {
+  async #withLock<T, Args extends readonly unknown[]>(work: (...args: Args) => Promise<T>, ...args: Args): Promise<T> {
     await this.#retryWhileBusy(() => this.sql('begin immediate').run())
     try {
-      return await work()
+      return await work(...args)
     } finally {
       if (!this.isLockKept) this.#rollback()
     }

@@ -43,7 +43,7 @@ export const ALIGNMENT = 8
 export function encodeFrame({ index, nonce }: Position, before: bigint, { boot, at }: Stamp, bytes: Uint8Array): Buffer {
   const name = Buffer.from(boot.slice(0, MAX_BOOT), 'latin1')
   const end = FRAME_HEADER + name.length + bytes.length
-  const frame = Buffer.allocUnsafe(aligned(end))
+  const frame = Buffer.allocUnsafe(Math.ceil(end / ALIGNMENT) * ALIGNMENT)
   frame.fill(0, end)
   frame.writeUInt32LE(FRAME, 0)
   frame.writeUInt32LE(bytes.length, 8)
@@ -67,7 +67,7 @@ export function decodeFrame(bytes: Buffer, offset: number): Frame | 'none' | 'to
   if (offset + FRAME_HEADER > bytes.length) return FRAME_HEADER
   const [size, boot] = [bytes.readUInt32LE(offset + 8), bytes.readUInt32LE(offset + 12)]
   if (boot > MAX_BOOT) return 'torn'
-  const length = aligned(FRAME_HEADER + boot + size)
+  const length = Math.ceil((FRAME_HEADER + boot + size) / ALIGNMENT) * ALIGNMENT
   if (offset + length > bytes.length) return length
   if (bytes.readUInt32LE(offset + 4) !== crc32(bytes.subarray(offset + 8, offset + length))) return 'torn'
   const from = offset + FRAME_HEADER
@@ -85,10 +85,6 @@ export function hasFrameBehind(bytes: Buffer, offset: number): boolean {
   for (let at = offset + ALIGNMENT; at + FRAME_HEADER <= bytes.length; at += ALIGNMENT)
     if (bytes.readUInt32LE(at) === FRAME && typeof decodeFrame(bytes, at) === 'object') return true
   return false
-}
-
-function aligned(length: number): number {
-  return Math.ceil(length / ALIGNMENT) * ALIGNMENT
 }
 
 export interface SegmentHeader {

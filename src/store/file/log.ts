@@ -121,22 +121,23 @@ export class FileLog {
   }
 
   append(bytes: Uint8Array, after: Position): Promise<Appended> {
-    const work = () => this.#append(bytes, after)
-    return this.#own === undefined || this.#yieldUntil > 0 ? this.#appendAfterOthers(work) : this.#database.locked(work)
+    const isShared = this.#own === undefined || this.#yieldUntil > 0
+    return isShared ? this.#appendAfterOthers(bytes, after) : this.#database.locked(this.#append, bytes, after)
   }
 
-  async #appendAfterOthers(work: () => Promise<Appended>): Promise<Appended> {
+  async #appendAfterOthers(bytes: Uint8Array, after: Position): Promise<Appended> {
     const rest = this.#yieldUntil - this.#clock.now()
     if (rest > 0) await pause(this.#clock, rest, undefined, { ref: true })
     return this.#database.locked(async () => {
       if (this.#own === undefined) await this.#catchUp()
-      const appended = await work()
+      const appended = await this.#append(bytes, after)
       if (this.#own === undefined) this.#yieldIfOthersWait()
       return appended
     })
   }
 
-  async #append(bytes: Uint8Array, after: Position): Promise<Appended> {
+  /** With the lock. */
+  readonly #append = async (bytes: Uint8Array, after: Position): Promise<Appended> => {
     const segments = this.#segments
     if (segments.isBroken) await segments.catchUp(segments.end.position.index)
     const head = segments.end.position
