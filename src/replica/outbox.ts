@@ -207,7 +207,7 @@ export class Outbox {
     if (this.#cancelTimeout === undefined) this.#armTimeout(this.#timeout)
     for (let failures = 0; ; failures++) {
       try {
-        const inLog = await this.#appendAndApply(flight)
+        const inLog = await this.#append(flight)
         if (inLog && !flight.settled) this.#failSkipped(flight)
         if (inLog || flight.settled) return
       } catch (error) {
@@ -243,13 +243,26 @@ export class Outbox {
     })
   }
 
-  /** Returns whether the record is in the log. */
-  async #appendAndApply(flight: InFlight): Promise<boolean> {
-    const { renewal, batch } = flight
+  /** Appends a copy of the record, and applies it. Returns whether it is in the log. */
+  async #append(flight: InFlight): Promise<boolean> {
+    const { renewal, bytes, batch } = flight
     const prepared = renewal && this.#passing!.prepare(renewal, batch)
-    const appended = await this.#append(flight, prepared?.mark ?? renewal)
+    const began = this.#clock.now()
+    let appended: Appended
+    flight.underWay = true
+    try {
+      appended = await this.#log.store.append(bytes, this.#log.end, prepared?.mark ?? renewal)
+      this.storeError = undefined
+      this.latency.add(this.#clock.now() - began)
+      flight.underWay = 'position' in appended
+    } catch (error) {
+      flight.underWay = false
+      if (error instanceof LeaseError) this.storeError = { error, at: this.#clock.now() }
+      flight.lost ||= !(error instanceof LeaseError && error.code === 'UNAVAILABLE')
+      throw error
+    }
     if (appended.kind === 'passed' && prepared !== undefined && this.#passed(flight, appended.position, prepared.answers)) return true
-    const inLog = await this.#log.applyAppended(flight.bytes, batch, appended)
+    const inLog = await this.#log.applyAppended(bytes, batch, appended)
     if (inLog && renewal !== undefined) this.#passing!.read(this.#log.state.index)
     return inLog
   }
@@ -264,23 +277,6 @@ export class Outbox {
     flight.settled = true
     for (const [i, { completion }] of batch.proposals.entries()) completion.settle(answers[i]!)
     return true
-  }
-
-  async #append(flight: InFlight, renewal: RenewalMark | undefined): Promise<Appended> {
-    flight.underWay = true
-    const began = this.#clock.now()
-    try {
-      const appended = await this.#log.store.append(flight.bytes, this.#log.end, renewal)
-      this.storeError = undefined
-      this.latency.add(this.#clock.now() - began)
-      flight.underWay = 'position' in appended
-      return appended
-    } catch (error) {
-      flight.underWay = false
-      if (error instanceof LeaseError) this.storeError = { error, at: this.#clock.now() }
-      flight.lost ||= !(error instanceof LeaseError && error.code === 'UNAVAILABLE')
-      throw error
-    }
   }
 
   // Settling a record

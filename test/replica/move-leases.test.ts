@@ -192,6 +192,7 @@ describe('what the old log decides while its leases are copied', () => {
         tokens: eve.tokens,
       })
     }
+    await server.read({ kind: 'summary' }, { consistent: true }) // the last record is that of the other one
     expect(server.hash()).toBe(later.hash())
     expect((await later.read({ kind: 'keys' })).value).toMatchObject([{ name: 'root' }])
     await propose(server, { kind: 'release', lease: ann.lease })
