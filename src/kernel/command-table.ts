@@ -72,7 +72,7 @@ export interface CommandRow<C extends Command> {
   readonly form?: readonly string[]
   /** The bytes of some of these commands, with other fields and under numbers of their own. The first that applies counts. */
   readonly variants?: readonly { readonly number: number; readonly form: readonly string[]; applies(command: C): boolean }[]
-  /** Returns what is wrong with fields that are right by themselves. */
+  /** Returns what is wrong with two fields that may be left out, and that are right by themselves. */
   together?(command: C): Flaw | undefined
 }
 

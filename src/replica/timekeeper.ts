@@ -134,7 +134,9 @@ export class Timekeeper {
 
   /** Called by the kernel when it starts, restarts, marks or cancels a timer. */
   timer(lease: LeaseState | undefined, slot: Slot): void {
-    if (lease === undefined) return this.#logTimer()
+    // When a timer began that the present record starts. Under an owner, its lease may have been renewed in memory after the record.
+    const began = this.#moment - (this.#state.run.owned ? 0 : this.#age)
+    if (lease === undefined) return this.#logTimer(began)
     // A lease gets the countdown of its term when it is opened, and loses it when it ends.
     const isNew = slot === TERM && lease.counted === 0
     const exists = isNew || findLease(this.#state, lease.id) === lease
@@ -146,12 +148,12 @@ export class Timekeeper {
     }
     if (countdown === undefined) {
       if (this.isReplaying && slot === TERM) this.#lastHeard.acquired(lease)
-      return this.#begin(lease, slot, timer.epoch, this.#started(), this.isReplaying)
+      return this.#begin(lease, slot, timer.epoch, began, this.isReplaying)
     }
     if (countdown.counted !== timer.epoch) {
       if (this.isReplaying && slot === TERM) this.#lastHeard.renewed(lease)
       countdown.counted = timer.epoch
-      countdown.zero = Math.ceil(this.#started())
+      countdown.zero = Math.ceil(began)
       countdown.busy = 0
       countdown.found = this.isReplaying
     } else this.#marked(countdown, agedOf(this.#state, timer))
@@ -159,27 +161,22 @@ export class Timekeeper {
     this.#arm()
   }
 
-  /** When a timer began that the present record starts. Under an owner, its lease may have been renewed in memory after the record. */
-  #started(): number {
-    return this.#moment - (this.#state.run.owned ? 0 : this.#age)
-  }
-
   #marked(countdown: Countdown, aged: number): void {
     countdown.zero = Math.min(countdown.zero, Math.ceil(this.#moment - this.#age - aged))
   }
 
-  /** Something changed for the log as a whole: a run began, all timers were marked, or a quiet period began or ended. */
-  #logTimer(): void {
+  /** Something changed for the log as a whole: a run began, all timers were marked, or a quiet period began or ended. `began`: as in `timer`. */
+  #logTimer(began: number): void {
     const { quiet, run } = this.#state
-    const began = this.#moment - this.#age - run.ms
-    this.#marks.runZero = run.ms === 0 ? began : Math.min(this.#marks.runZero, began)
+    const runBegan = this.#moment - this.#age - run.ms
+    this.#marks.runZero = run.ms === 0 ? runBegan : Math.min(this.#marks.runZero, runBegan)
     this.#learned = false
     const countdown = this.#countdowns.of(undefined, QUIET)
     if (quiet === undefined) {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
     } else if (countdown?.counted !== quiet.epoch) {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
-      this.#begin(undefined, QUIET, quiet.epoch, this.#started(), this.isReplaying)
+      this.#begin(undefined, QUIET, quiet.epoch, began, this.isReplaying)
     } else {
       this.#marked(countdown, agedOf(this.#state, quiet))
       this.#countdowns.schedule(countdown, this.look(countdown))

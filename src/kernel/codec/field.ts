@@ -178,10 +178,13 @@ export type FieldsOf<T> = {
     : Field<T[K], 'needed'>
 }
 
-/** Returns the flaw of two fields that are right by themselves. */
+/** Returns the flaw of two fields that may be left out, and that are right by themselves. */
 export type Together = ((value: object) => Flaw | undefined) | undefined
 
-const NO_CHECK: Check = () => undefined
+/** Of a field that needs no check. */
+const UNCHECKED: CheckedField = { presence: 'defaulted', check: () => undefined }
+
+type CheckedField = Pick<Field<unknown>, 'presence' | 'check'>
 
 /** Refuses objects with fields that are not known: they are mistakes. `also` names fields that need no check. */
 export function checkFields(
@@ -189,24 +192,25 @@ export function checkFields(
   { also = [], together }: { readonly also?: readonly string[]; readonly together?: Together } = {},
 ): Check {
   // Every command passes here. A lookup in an object without a prototype is quicker than in a Map and as safe.
-  const checks: Record<string, Check | undefined> = Object.create(null)
-  for (const field of also) checks[field] = NO_CHECK
-  for (const [field, { check }] of Object.entries(fields)) checks[field] = check
+  const known: Record<string, CheckedField | undefined> = Object.create(null)
+  for (const field of also) known[field] = UNCHECKED
+  for (const [field, { presence, check }] of Object.entries(fields)) known[field] = { presence, check }
   const must = Object.keys(fields).filter(field => fields[field]!.presence === 'needed')
   return value => {
     if (typeof value !== 'object' || value === null || Array.isArray(value))
       return { reason: 'not-object', facts: { field: '', given: shown(value) } }
     const object = value as Record<string, unknown>
     for (const field of must) if (object[field] === undefined) return { reason: 'missing', facts: { field } }
-    // Unlike Object.keys, this makes no list; inherited fields are refused like any other unknown field.
+    // The fields that are given although they may be left out: `together` concerns two of them.
     let given = 0
+    // Unlike Object.keys, this makes no list; inherited fields are refused like any other unknown field.
     for (const field in object) {
-      const check = checks[field]
-      if (check === undefined) return { reason: 'unknown-field', facts: { field: field.slice(0, 64), known: Object.keys(checks) } }
+      const checked = known[field]
+      if (checked === undefined) return { reason: 'unknown-field', facts: { field: field.slice(0, 64), known: Object.keys(known) } }
       const value = object[field]
-      if (value === undefined || check === NO_CHECK) continue
-      given++
-      const wrong = check(value)
+      if (value === undefined || checked === UNCHECKED) continue
+      if (checked.presence !== 'needed') given++
+      const wrong = checked.check(value)
       if (wrong !== undefined) return within(field, wrong)
     }
     return given < 2 ? undefined : together?.(object)
