@@ -182,9 +182,9 @@ export type FieldsOf<T> = {
 export type Together = ((value: object) => Flaw | undefined) | undefined
 
 /** Of a field that needs no check. */
-const UNCHECKED: CheckedField = { presence: 'defaulted', check: () => undefined }
+const UNCHECKED: CheckedField = { presence: 'defaulted', check: () => undefined, empty: undefined }
 
-type CheckedField = Pick<Field<unknown>, 'presence' | 'check'>
+type CheckedField = Pick<Field<unknown>, 'presence' | 'check'> & { readonly empty: unknown }
 
 /** Refuses objects with fields that are not known: they are mistakes. `also` names fields that need no check. */
 export function checkFields(
@@ -194,14 +194,14 @@ export function checkFields(
   // Every command passes here. A lookup in an object without a prototype is quicker than in a Map and as safe.
   const known: Record<string, CheckedField | undefined> = Object.create(null)
   for (const field of also) known[field] = UNCHECKED
-  for (const [field, { presence, check }] of Object.entries(fields)) known[field] = { presence, check }
+  for (const [field, { presence, check, type }] of Object.entries(fields)) known[field] = { presence, check, empty: type.empty }
   const must = Object.keys(fields).filter(field => fields[field]!.presence === 'needed')
   return value => {
     if (typeof value !== 'object' || value === null || Array.isArray(value))
       return { reason: 'not-object', facts: { field: '', given: shown(value) } }
     const object = value as Record<string, unknown>
     for (const field of must) if (object[field] === undefined) return { reason: 'missing', facts: { field } }
-    // The fields that are given although they may be left out: `together` concerns two of them.
+    // The fields that may be left out and say more than if they were: `together` concerns two of them.
     let given = 0
     // Unlike Object.keys, this makes no list; inherited fields are refused like any other unknown field.
     for (const field in object) {
@@ -209,7 +209,7 @@ export function checkFields(
       if (checked === undefined) return { reason: 'unknown-field', facts: { field: field.slice(0, 64), known: Object.keys(known) } }
       const value = object[field]
       if (value === undefined || checked === UNCHECKED) continue
-      if (checked.presence !== 'needed') given++
+      if (checked.presence !== 'needed' && value !== checked.empty) given++
       const wrong = checked.check(value)
       if (wrong !== undefined) return within(field, wrong)
     }
