@@ -64,7 +64,7 @@ export class AgentLog {
 
   decide(command: Command): Promise<Outcome> {
     this.leases.lessor.signal.throwIfAborted()
-    // What is granted after the timeout is not undone: the agent's next call finds the lease under its session, and uses it.
+    // A lease that is granted after the timeout stays: the agent's next call finds it under its session, and uses it.
     return this.#operations.decide(command, { timeout: TIMEOUT })
   }
 

@@ -128,7 +128,7 @@ export class UsageLedger {
         const at = found.day * DAY + (quarter * DAY) / QUARTERS
         this.#count(at, user, { held: held * 1_000, busy: busy * 1_000, unleased: unleased * 1_000 })
       }
-      // What is counted begins within the day: the records do not reach back to its beginning.
+      // The count begins within the day: the records do not reach back to its beginning.
       const since = found.since <= now ? found.since : now
       this.#since = Math.min(this.#since ?? since, since)
     }

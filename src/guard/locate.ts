@@ -34,7 +34,7 @@ function trimmed(text: string): string {
 function inside(path: string, root: string, prefix: string): GuardedPath | undefined {
   if (path !== root && !path.startsWith(root === '/' ? root : `${root}/`)) return undefined
   const rest = path.slice(root === '/' ? 1 : root.length + 1).normalize('NFC')
-  // What git itself writes there is its own business.
+  // Git writes its own files there, which the guard leaves alone.
   if (rest === '' || rest === '.git' || rest.startsWith('.git/')) return undefined
   return { resource: `${prefix}/${rest}`, prefix }
 }

@@ -36,7 +36,7 @@ export const TOOLS: { readonly [N in ToolName]: Tool<N> } = {
     readOnly: false,
     destructive: false,
     async run(agent, { names, mode, purpose, until, expect_minutes: expectMinutes, wait_seconds: waitSeconds }, { signal }) {
-      // What is no file is meant to last: a port is in use between two turns, too.
+      // A claim of something other than a file is meant to last: a port is in use between two turns, too.
       const forTurn = until === undefined ? agent.names.resources(names).every(name => agent.names.isPath(name)) : until === 'turn'
       const view = await agent.claim(names, {
         ...{ purpose, signal, forTurn },

@@ -16,9 +16,9 @@ export class ExpectedEnds {
   /** When each is expected to end, in ms from the time of the forecast; Infinity: unknown. One that has overstayed is expected to end at any moment. */
   readonly #at: Float64Array
   readonly #holds: Uint8Array
-  /** Those that overtook and hold members. */
+  /** The uses that overtook and hold members. */
   readonly #yields = new Set<number>()
-  /** Those whose end is known, in its order. May contain some that have ended. */
+  /** The uses whose end is known, the earliest first. May contain some that have ended. */
   readonly #order: number[] = []
   readonly #orderAtFirst: readonly number[]
 

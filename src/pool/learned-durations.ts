@@ -61,7 +61,7 @@ export function learnedDurations(view: PoolView, sketches: ReadonlyMap<string, r
   const running = runningIn(view)
   const models = new Map<string, LearnedDuration>()
   for (const views of sketches.values()) {
-    // What all work together did says nothing about this pool.
+    // The durations of all work together say nothing about this pool.
     const levels = views.filter(level => level.class !== '').map(level => Sketch.from(level))
     for (const [i, level] of levels.entries())
       if (!models.has(level.class) && levels.slice(0, i + 1).some(({ ended }) => ended >= ENOUGH))

@@ -38,7 +38,7 @@ export interface WaitExplanation {
   /** 0 is next. */
   readonly position: number
   readonly reasons: readonly WaitReason[]
-  /** Those that probably end first. */
+  /** The leases that probably end first. */
   readonly blockers: readonly Blocker[]
   /** Undefined if the present members can never serve it. */
   readonly start: StartForecast | undefined

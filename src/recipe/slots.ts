@@ -181,7 +181,7 @@ async function acquireAny(leases: LeaseClient, name: string, order: readonly num
   return request(order, options)
 }
 
-/** Those that no lease holds and none waits for, in the given order. */
+/** The slots that no lease holds and none waits for, in the given order. */
 async function freeNumbers({ lessor }: LeaseClient, name: string, order: readonly number[], signal: AbortSignal | undefined) {
   const query = { kind: 'resources', prefix: name } as const
   const { value } = await lessor.read(query, { consistent: true, ...(signal !== undefined && { signal }) })

@@ -58,7 +58,7 @@ export class RequestTimes {
     }
   }
 
-  /** Those that have happened. */
+  /** The operations that have happened. */
   *all(): Iterable<{ readonly operation: string; readonly outcome: string; readonly counts: readonly number[]; readonly ms: number }> {
     for (const [operation, times] of [...this.commands, ['read', this.#reads], ['unknown', this.unknown]] as const)
       for (const outcome of OUTCOMES) {

@@ -117,7 +117,7 @@ export class LeaseObjects {
   }
 
   #asNewAs(consistent: boolean, atLeast: number): ReadOptions {
-    // What is there already needs no wait, so nothing that ends a wait.
+    // An object that exists already needs no wait, so nothing that ends a wait.
     if (!consistent && atLeast === 0) return {}
     const { signal } = this.#caller
     return consistent ? { consistent, signal } : { atLeast, signal }

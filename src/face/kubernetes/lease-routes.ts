@@ -196,7 +196,7 @@ class LeaseRoutes {
     const needsState = wantsInitial || selector.varies || from === 0
     const state = needsState ? await this.#objects.list(namespace, { consistent: asked === '', atLeast: from }) : undefined
     const matching = state === undefined ? [] : await this.#matching(state.items, selector)
-    // What was written after `from` may have matched before: then the client is told once that it does not.
+    // An object that was written after `from` may have matched before: then the client is told once that it does not.
     const maybe =
       wantsInitial || !selector.varies
         ? matching

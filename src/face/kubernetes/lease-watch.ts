@@ -85,7 +85,7 @@ async function* stream(
       if (events === 'quiet') {
         if (stop.signal.aborted) return
         if (!request.bookmarks) continue
-        // What was the newest revision one interval ago has been delivered since: a bookmark never promises more than was sent.
+        // The newest revision of one interval ago has been delivered since: a bookmark never promises more than was sent.
         passed = Math.max(passed, known)
         known = (await lessor.read<'summary'>({ kind: 'summary' }, { signal: stop.signal })).revision
         writer.bookmark(passed, false)

@@ -132,7 +132,7 @@ export class PostgresGuard<C extends PostgresClient = PostgresClient> implements
         this.#exists ||= created
         return result
       } catch (error) {
-        // What went wrong matters more than that the rollback failed, which it does when the connection is gone.
+        // The first error matters more than a failed rollback, which fails whenever the connection is gone.
         unusable = await client.query('rollback').then(
           () => undefined,
           failure => (failure instanceof Error ? failure : new Error(String(failure))),

@@ -30,7 +30,7 @@ export function planShards(count: number, members: readonly ShardMember[], owner
   const hashes = Array.from({ length: count }, (_, shard) => hash(String(shard)))
   for (const member of ranked) {
     const owned = [...owners].filter(([shard, id]) => id === member.id && shard < count).map(([shard]) => shard)
-    // What it draws highest for, it keeps longest.
+    // A member keeps the shard longest for which it draws the highest number.
     owned.sort((a, b) => draw(member.hash, hashes[b]!) - draw(member.hash, hashes[a]!) || a - b)
     for (const shard of owned.slice(0, room.get(member.id))) plan[shard] = member.id
     room.set(member.id, Math.max(0, room.get(member.id)! - owned.length))

@@ -42,7 +42,7 @@ async function treeOf({ access, lessor }: GuardedLessor, caller: Caller, root: L
   while (next.length > 0 && leases.length < MAX_LEASES) {
     const lease = next.pop()!
     leases.push(lease)
-    // Those that cannot be shown any more need not be read.
+    // Leases that cannot be shown any more need not be read.
     const room = MAX_LEASES - leases.length
     more ||= lease.children.length > room
     for (const child of lease.children.slice(0, room).reverse()) {

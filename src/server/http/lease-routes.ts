@@ -41,7 +41,7 @@ function commandOf(body: Body): Acquire {
     holder,
     ttl: typeof ttl === 'object' ? ttlRangeOf(ttl).preferred : parseDuration(ttl, 'ttl'),
     wants: [...new Set(resources)].map(resource => ({ resource, ...want })),
-    // What is learned is added later, by a read.
+    // A read adds the learned term later.
     ...fieldsFrom(ACQUIRE_FIELDS, expectsAuto(body) ? { ...fields, pool: { ...fields.pool, expect: undefined } } : fields),
   } as Acquire
 }

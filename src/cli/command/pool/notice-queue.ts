@@ -33,7 +33,7 @@ export class NoticeQueue {
   readonly #options: NoticeQueueOptions
   /** Oldest first. */
   readonly #pending = new Set<PendingNotice>()
-  /** Those of them that wait for their turn. */
+  /** The notices that wait for their turn. */
   readonly #ready = new Set<PendingNotice>()
   #running = 0
 
