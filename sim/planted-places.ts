@@ -53,6 +53,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a fence accepts an older token after a newer one': { profile: 'moving', seed: 4 },
   'a proposer is forgotten while its records may still arrive': { profile: 'pool', seed: 2 },
   'after records were lost, terms continue as if no renewal was lost': { profile: 'servers', seed: 8 },
+  'after records were lost, a waiter confirms a grant that may have lapsed since': { profile: 'servers', seed: 300 },
   'a lapse is proposed too soon': { profile: 'embedded', seed: 1 },
   'a lease lapses at twice its ttl (Consul, Eureka)': { profile: 'calm', seed: 8 },
   'every restart begins to count from zero (etcd 9395)': { profile: 'restless', seed: 2 },

@@ -5,6 +5,14 @@ const profiles = ['rollback'] as const
 
 export const ROLLBACK_BUGS: readonly Planted[] = [
   {
+    name: 'after records were lost, a waiter confirms a grant that may have lapsed since',
+    file: 'src/kernel/rule/renew.js',
+    find: 'state.quiet !== undefined && ahead === 0 && isUntaken(lease)',
+    put: 'false',
+    expected: ['S1'],
+    profiles: ['servers'],
+  },
+  {
     name: 'a log that was rolled back reuses ids and tokens',
     file: 'src/kernel/state.js',
     find: 'const base = Math.min(state.wall * 100, ORIGIN_LIMIT)',

@@ -2,7 +2,7 @@
 import { LeaseError } from '../errors.ts'
 import { Operations, refused } from '../holder/operations.ts'
 import type { Acquire, Command } from '../kernel/command.ts'
-import { GONE, type Granted, type Outcome, type Queued } from '../kernel/outcome.ts'
+import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
 import type { Leases } from '../leases.ts'
 import type { EntryView, LeaseView, PastGrant, Query, ResourceView, View } from '../lessor.ts'
 
@@ -79,12 +79,12 @@ export class AgentLog {
     return (await this.change(command)) as Granted | Queued
   }
 
-  /** Renews leases. Returns those that are gone. */
+  /** Renews leases. Returns those that are gone, or that no holder may rely on until the quiet period after a loss is over. */
   async renew(leases: readonly number[]): Promise<ReadonlySet<number>> {
     if (leases.length === 0) return new Set()
     const outcome = await this.decide({ kind: 'renew', leases })
     if (outcome.kind !== 'renewed') throw refused(outcome)
-    return new Set(leases.filter((_, i) => outcome.ttls[i] === GONE))
+    return new Set(leases.filter((_, i) => outcome.ttls[i]! <= 0))
   }
 
   /** Renews leases that still wait. One that was granted meanwhile is not confirmed. */

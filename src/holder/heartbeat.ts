@@ -328,7 +328,9 @@ export class Heartbeat {
       }
       const sent = this.#send(members, false, (_, answered) => {
         cancel()
-        if (!answered) cancel = this.#clock.after(this.#retryPause(failures, members[0]!.validity / 4), again)
+        // A grant that may not be confirmed yet, since the log lost records, is asked about again.
+        if (!answered || members.some(({ stage }) => stage === 'granted'))
+          cancel = this.#clock.after(this.#retryPause(failures, members[0]!.validity / 4), again)
         for (const group of new Set(members.map(({ group }) => group as RenewalGroup | undefined))) {
           if (group === undefined) continue
           this.#planCheck(group)

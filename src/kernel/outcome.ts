@@ -35,7 +35,10 @@ export interface Queued {
   readonly position: number
 }
 
-/** For each lease of the command, in order: its ttl from now on, or GONE. */
+/**
+ * For each lease of the command, in order: its ttl from now on, or GONE. 0: it goes on, and its holder may not rely on it. Either the command renews waiters only and
+ * the lease does not wait, or its grant was not confirmed before the log lost records: renew it again.
+ */
 export interface Renewed {
   readonly kind: 'renewed'
   readonly revision: number

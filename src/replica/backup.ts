@@ -8,7 +8,7 @@
  */
 import { createHash } from 'node:crypto'
 import { LeaseError } from '../errors.ts'
-import { FromThePast, NewerFormatError } from '../kernel/codec/bytes.ts'
+import { NewerFormatError, OlderFormatError } from '../kernel/codec/bytes.ts'
 import { FORMAT, refuseNewer, refuseOlder } from '../kernel/codec/format.ts'
 import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { State } from '../kernel/state.ts'
@@ -47,7 +47,7 @@ export async function readBackup(pieces: AsyncIterable<Uint8Array>): Promise<Sta
     const { message, code } = error as NodeJS.ErrnoException
     if (error instanceof LeaseError || code !== undefined) throw error // the bytes could not be read
     if (error instanceof NewerFormatError) throw unsupported(`a newer leasehold (${message}): restore it with that one`, error)
-    if (error instanceof FromThePast) throw unsupported(`an earlier build (${message}): restore it with that build`, error)
+    if (error instanceof OlderFormatError) throw unsupported(`an earlier build (${message}): restore it with that build`, error)
     throw new LeaseError('INVALID', `this backup is damaged: ${message}. Nothing was changed`, { cause: error })
   }
 }

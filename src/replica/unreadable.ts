@@ -1,6 +1,6 @@
 /** A process that cannot read a log reports who must do what. Nothing was changed by reading. */
 import { LeaseError } from '../errors.ts'
-import { FromThePast, NewerFormatError } from '../kernel/codec/bytes.ts'
+import { NewerFormatError, OlderFormatError } from '../kernel/codec/bytes.ts'
 
 /** `what` names the record or snapshot. */
 export function unreadable(error: unknown, what: string): LeaseError {
@@ -10,7 +10,7 @@ export function unreadable(error: unknown, what: string): LeaseError {
     return new LeaseError('UNSUPPORTED', `${what} was written by a newer version of leasehold (${message}): upgrade this process`, {
       cause: error,
     })
-  if (error instanceof FromThePast)
+  if (error instanceof OlderFormatError)
     return new LeaseError(
       'UNSUPPORTED',
       `${what} was written by an earlier build (${message}): finish with that build, or begin a new log with ?name=NEW. Nothing was changed`,

@@ -4,7 +4,7 @@
  */
 import { LeaseError } from '../errors.ts'
 import type { Acquire } from '../kernel/command.ts'
-import { GONE, type Granted } from '../kernel/outcome.ts'
+import type { Granted } from '../kernel/outcome.ts'
 import { allowedTtls, fittingTtl, noFittingTtl, type TtlRange } from '../lessor/ttl-range.ts'
 import type { Caller } from './access-control.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
@@ -46,7 +46,10 @@ export async function ownLease(guarded: GuardedLessor, caller: Caller, command: 
   })
   if (lease === undefined || !same || grants.size !== new Set(wants.map(({ resource }) => resource)).size) return undefined
   const outcome = await guarded.propose(caller, { kind: 'renew', leases: [lease.lease] })
-  if (outcome.kind !== 'renewed' || outcome.ttls[0] === GONE) return undefined
+  if (outcome.kind !== 'renewed' || outcome.ttls[0]! <= 0) return undefined
+  // After a loss the lease may be one that this client had released, and another holder may rely on what it holds: the request is decided as any other.
+  const { value: summary } = await guarded.read<'summary'>(caller, { kind: 'summary' }, { atLeast: outcome.revision })
+  if (summary.quiet) return undefined
   // In the order of the request: the first token is that of the first resource.
   const resources = [...new Set(wants.map(({ resource }) => resource))]
   return {

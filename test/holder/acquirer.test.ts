@@ -34,6 +34,26 @@ test('a waiter gets the lease after the release by the holder and a renewal of i
   expect(here.lessors[1]!.proposals).toEqual([{ kind: 'renew', leases: [lease.id] }])
 })
 
+test('a waiter whose grant may not be confirmed yet, since the log lost records, asks again until it is', async () => {
+  await using here = world('a', 'b')
+  const [a, b] = here.leases
+  const held = await a!.acquire('k')
+  const pending = b!.acquire('k', { ttl: 10_000 })
+  await here.clock.settle()
+  let told = 0
+  intercept(here.lessors[1]!, async (ask, command, options) => {
+    const outcome = await ask(command, options)
+    return outcome.kind === 'renewed' && command.kind === 'renew' && command.waiting !== true && told++ < 2
+      ? { ...outcome, ttls: [0] }
+      : outcome
+  })
+  await held.release()
+  await here.clock.advance(2_000)
+  expect(told).toBe(3)
+  await using lease = await pending
+  expect(lease.remaining()).toBeGreaterThan(5_000)
+})
+
 test('a renewal that was sent before the news of the grant does not count, even if it is answered later', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases

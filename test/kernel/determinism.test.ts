@@ -14,7 +14,7 @@ import { Stream } from '../support/kernel/stream.ts'
  * Where this very log led when it was written down here. It may change with the rules, the encoding or the stream; then look why, and
  * whether logs that exist would lead elsewhere as well: that needs a new format, and a new rules version once 0.1.0 is published.
  */
-const GOLDEN = '5335c475f3b7bb87 2842148094 2790911608'
+const GOLDEN = 'fa8aa7a2a6b32f5d 2842148094 2790911608'
 
 function write(seed: number, length: number): { state: State; entries: Uint8Array[] } {
   const state = createState()

@@ -10,7 +10,7 @@ import { expect, test } from 'vitest'
 const KERNEL = fileURLToPath(new URL('../../src/kernel/', import.meta.url))
 /** Two words, one after the other. */
 const PROSE = /[A-Za-z]{2,}[,:;.]? [A-Za-z]{2,}/
-const ABOUT_BYTES = /throw new (?:Damaged|NewerFormatError|FromThePast)$/
+const ABOUT_BYTES = /throw new (?:Damaged|NewerFormatError|OlderFormatError)$/
 
 /** What stands before each parenthesis that is open. */
 type Open = string[]

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { decodeBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
-import { checksum, Damaged, FromThePast, NewerFormatError, Writer } from '../../src/kernel/codec/bytes.ts'
+import { checksum, Damaged, OlderFormatError, NewerFormatError, Writer } from '../../src/kernel/codec/bytes.ts'
 import { FORMAT } from '../../src/kernel/codec/format.ts'
 import { StateLoader, saveState } from '../../src/kernel/codec/snapshot.ts'
 import { createState } from '../../src/kernel/state.ts'
@@ -74,8 +74,8 @@ describe('the format number', () => {
   })
 
   test('of an earlier build is reported as such, and of damaged bytes as damage', () => {
-    for (const bytes of [...RECORDS, ofFormat(record, FORMAT - 1)]) expect(() => decodeBatch(bytes)).toThrow(FromThePast)
-    for (const chunk of SNAPSHOT) expect(() => new StateLoader().add(chunk)).toThrow(FromThePast)
+    for (const bytes of [...RECORDS, ofFormat(record, FORMAT - 1)]) expect(() => decodeBatch(bytes)).toThrow(OlderFormatError)
+    for (const chunk of SNAPSHOT) expect(() => new StateLoader().add(chunk)).toThrow(OlderFormatError)
     const damaged = RECORDS[0]!.slice()
     damaged[damaged.length - 1]! ^= 1
     expect(() => decodeBatch(damaged)).toThrow(Damaged)

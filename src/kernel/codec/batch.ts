@@ -128,7 +128,7 @@ export function encodeBatch({ proposals, ...header }: WithDefaultRules<Batch>): 
   return writer.take(header).bytes
 }
 
-/** Throws Damaged, FromThePast or NewerFormatError. */
+/** Throws Damaged, OlderFormatError or NewerFormatError. */
 export function decodeBatch(bytes: Uint8Array): Batch {
   if (bytes[0] === MAGIC) refuseNewer(bytes[1])
   const from = Reader.unseal(bytes)

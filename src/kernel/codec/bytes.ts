@@ -6,8 +6,8 @@ export class Damaged extends Error {
 }
 
 /** The bytes are sound, but were written by an earlier build, in a format that is not read any more. */
-export class FromThePast extends Error {
-  override readonly name = 'FromThePast'
+export class OlderFormatError extends Error {
+  override readonly name = 'OlderFormatError'
 }
 
 /** The bytes are sound, but were written by a newer version of this code. */

@@ -5,16 +5,16 @@
  * Until version 0.1.0 is published, the number rises with every change of rules or bytes, and a build reads only its own format (docs/versioning.md).
  * It began with 32: builds of the formats 1 and 2 refuse higher numbers in all three places as written by a newer build, but in a snapshot only from 32 on.
  */
-import { FromThePast, NewerFormatError } from './bytes.ts'
+import { NewerFormatError, OlderFormatError } from './bytes.ts'
 
-export const FORMAT = 49
+export const FORMAT = 50
 
 /** Throws NewerFormatError. Called before the checksum is read: a newer format may have another one. */
 export function refuseNewer(format: number | undefined): void {
   if (format !== undefined && format > FORMAT) throw new NewerFormatError(`format ${format}, and this build reads format ${FORMAT}`)
 }
 
-/** Throws FromThePast. Called after the checksum was found right: damaged bytes must not be taken for those of an earlier build. */
+/** Throws OlderFormatError. Called after the checksum was found right: damaged bytes must not be taken for those of an earlier build. */
 export function refuseOlder(format: number): void {
-  if (format < FORMAT) throw new FromThePast(`format ${format}, and this build reads format ${FORMAT}`)
+  if (format < FORMAT) throw new OlderFormatError(`format ${format}, and this build reads format ${FORMAT}`)
 }

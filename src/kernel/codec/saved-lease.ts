@@ -79,6 +79,7 @@ export function writeLease(to: Writer, state: State, lease: LeaseState): readonl
   }
   to.list(extras.holding, id => to.uint(id))
   to.uint(extras.parent?.id ?? 0)
+  to.bool(extras.waited)
   to.bool(extras.handed)
   to.bool(extras.open)
   const keys = [...(extras.entries ?? NONE)]
@@ -149,6 +150,7 @@ export function readLease(from: Reader): SavedLease {
   if (from.bool()) extras.passedOn = { rank: from.int(), since: from.uint() }
   extras.holding = from.list(() => from.uint())
   const parent = from.uint()
+  extras.waited = from.bool()
   extras.handed = from.bool()
   extras.open = from.bool()
   const entries = from.list(() => readEntry(from))

@@ -276,7 +276,7 @@ export class StateLoader {
   #expected: Expected | undefined
   #begun = false
 
-  /** Throws Damaged, FromThePast or NewerFormatError. */
+  /** Throws Damaged, OlderFormatError or NewerFormatError. */
   add(chunk: Uint8Array): void {
     if (chunk[0] === MAGIC) refuseNewer(chunk[1])
     const from = Reader.unseal(chunk)

@@ -19,6 +19,8 @@ export function claim(state: State, effects: Effects, { lease: id, incarnation }
   if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
     return refuseFlaw(state, neverGiven('incarnation', incarnation))
   if (lease.extras?.open !== true) return refuse(state, 'claimed', { lease: id, holder: lease.holder.name, incarnation: lease.incarnation })
+  // It may have lapsed in lost records, and another holder may rely on what it holds (see renew.ts).
+  if (state.quiet !== undefined && lease.grants.length > 0) return refuse(state, 'quiet', { quiet: state.quiet.duration })
   const much = lease.key === UNCLAIMED ? beyondLimits(state, key, useOfLease(lease)) : undefined
   if (much !== undefined) return much
   touch(state, lease)

@@ -35,12 +35,18 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
       continue
     }
     touch(state, lease)
+    // A reservation needs no renewal before its window.
+    const ahead = lease.extras?.pool === undefined ? 0 : untilWindow(state, lease)
+    if (state.quiet !== undefined && ahead === 0 && isUntaken(lease)) {
+      restartTerm(state, effects, lease, Math.min(lease.ttl, FIRST_TERM))
+      keepBelieved(state, lease, state.quiet)
+      ttls.push(0)
+      continue
+    }
     if (lease.key === UNCLAIMED) {
       rekey(state, lease, key)
       for (const name of lease.extras?.entries ?? []) reconsider(state, name)
     }
-    // A reservation needs no renewal before its window.
-    const ahead = lease.extras?.pool === undefined ? 0 : untilWindow(state, lease)
     // The process that renews the lease has taken it, though it did not claim it by incarnation.
     if (lease.extras?.open === true && ahead === 0) lease.extras.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
@@ -63,6 +69,16 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
  */
 function keepBelieved(state: State, lease: LeaseState, quiet: Timer): void {
   lease.term = Math.max(lease.term, quiet.duration - agedOf(state, quiet))
+}
+
+/**
+ * Returns whether no renewal in this log shows that the holder knows of its grant: it waited for it, or it was passed on to it. After a loss no holder may begin
+ * to rely on such a lease: it may have lapsed in the lost records, and its resources may have been granted to another holder, which relies on them until the quiet
+ * period is over. The holder that was granted a lease at once began to rely on it with the answer, and has counted its validity since.
+ */
+function isUntaken({ status, confirmed, grants, extras }: LeaseState): boolean {
+  if (confirmed || status === WAITING || grants.length === 0 || extras === undefined) return false
+  return extras.waited || extras.handed || extras.open
 }
 
 /** Renewing an unclaimed lease claims it. */

@@ -75,7 +75,7 @@ export function grantWaiter(
   leaveQueues(state, waiter, freed)
   const extras = waiter.extras!
   const { wants, pending } = extras
-  Object.assign(extras, { wants: [], any: 0, holding: [], passed: undefined, pending: [] })
+  Object.assign(extras, { wants: [], any: 0, holding: [], passed: undefined, pending: [], waited: true })
   waiter.status = LIVE
   for (const entry of pending) attach(state, effects, waiter, entry)
   grant(state, effects, waiter, chosen, cause)

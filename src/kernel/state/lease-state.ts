@@ -196,6 +196,8 @@ export interface LeaseExtras {
   /** Of a lease that was passed on and has not been granted yet: what it gets with the grant. */
   passedOn: { readonly rank: number; readonly since: number } | undefined
   parent: LeaseState | undefined
+  /** The lease was granted from a queue: its holder relies on it only once a renewal has confirmed that. */
+  waited: boolean
   /** The lease came by a transfer, and no request of its process asked for it: its key need not be allowed to acquire the resources. */
   handed: boolean
   /** The lease was transferred to a holder name, and no process of that name has claimed it yet. */

@@ -25,6 +25,7 @@ export function extrasOf(lease: LeaseState): LeaseExtras {
     passed: undefined,
     passedOn: undefined,
     parent: undefined,
+    waited: false,
     handed: false,
     open: false,
     children: undefined,

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { decodeBatch, encodeBatch } from '../../../src/kernel/codec/batch.ts'
-import { checksum, Damaged, FromThePast, NewerFormatError } from '../../../src/kernel/codec/bytes.ts'
+import { checksum, Damaged, NewerFormatError, OlderFormatError } from '../../../src/kernel/codec/bytes.ts'
 import { FORMAT } from '../../../src/kernel/codec/format.ts'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Proposal } from '../../../src/kernel/command.ts'
@@ -31,7 +31,7 @@ function trouble(read: () => unknown): 'damaged' | 'past' | 'future' | undefined
     return undefined
   } catch (error) {
     if (error instanceof Damaged) return 'damaged'
-    if (error instanceof FromThePast) return 'past'
+    if (error instanceof OlderFormatError) return 'past'
     if (error instanceof NewerFormatError) return 'future'
     throw error
   }

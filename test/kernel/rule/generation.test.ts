@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest'
+import { findLease } from '../../../src/kernel/state/leases.ts'
 import { agedOf } from '../../../src/kernel/state/timers.ts'
 import { QUIET, RULES, SLOTS } from '../../../src/kernel/state.ts'
-import { World } from '../../support/kernel/world.ts'
+import { reload, World } from '../../support/kernel/world.ts'
 
 const generation = { kind: 'generation', lease: 100, token: 200, revision: 300, quiet: 5_000 } as const
 
@@ -87,6 +88,56 @@ describe('after a log lost records', () => {
     world.do({ kind: 'due', timer: QUIET, epoch: 1 })
     world.do({ kind: 'renew', leases: [lease] })
     expect(world.lease(lease)!.term).toBe(1_000)
+  })
+
+  describe('a grant that no renewal had confirmed, and that may have lapsed in the lost records', () => {
+    /** Ends the quiet period, and returns what a renewal is answered then. */
+    const renewedAfterwards = (world: World, lease: number) => {
+      world.do({ kind: 'due', timer: QUIET, epoch: world.state.quiet!.epoch })
+      return world.renew(lease)
+    }
+
+    test('out of a queue is not confirmed before the quiet period is over, and goes on', () => {
+      const world = new World()
+      const first = world.acquire('a', 'x')
+      const { lease } = world.queue('b', 'x')
+      world.release(first.lease)
+      world.do(generation)
+      expect(world.renew(lease)).toBe(0)
+      expect(world.lease(lease)).toMatchObject({ confirmed: false, term: 10_000 })
+      expect(world.state.longest).toBe(10_000)
+      expect(findLease(reload(world.state), lease)!.extras!.waited).toBe(true)
+      expect(renewedAfterwards(world, lease)).toBe(10_000)
+    })
+
+    test('that was transferred is not confirmed either, and cannot be claimed', () => {
+      const world = new World()
+      const { lease } = world.acquire('a', 'x')
+      const passed = world.do({ kind: 'transfer', lease, to: 'b', stopped: true }) as { id: number }
+      world.do(generation)
+      expect(world.renew(passed.id)).toBe(0)
+      world.refused(world.do({ kind: 'claim', lease: passed.id }), 'UNAVAILABLE', 'quiet')
+      expect(renewedAfterwards(world, passed.id)).toBe(10_000)
+    })
+
+    test('that was given at once is confirmed: its holder has counted its validity since the answer', () => {
+      const world = new World()
+      const { lease } = world.acquire('a', 'x')
+      const session = world.acquire('b', [])
+      world.do(generation)
+      expect(world.renew(lease)).toBe(10_000)
+      expect(world.renew(session.lease)).toBe(10_000)
+    })
+
+    test('out of a queue that was confirmed before the loss is renewed as before', () => {
+      const world = new World()
+      const first = world.acquire('a', 'x')
+      const { lease } = world.queue('b', 'x')
+      world.release(first.lease)
+      world.renew(lease)
+      world.do(generation)
+      expect(world.renew(lease)).toBe(10_000)
+    })
   })
 
   test('a log that never granted anything needs no quiet', () => {
