@@ -38,8 +38,7 @@ export { BREAK, CAP, FIRST_TERM, FROZEN, HOLD, LIVE, PREEMPT, SLOTS, SUSPECT, TE
 /**
  * The newest rules version this code knows. It must not touch a state of a newer version.
  *
- * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided. Until
- * 0.1.0 is published, a change of the rules raises the format instead (codec/format.ts), and there is one set of rules.
+ * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided.
  */
 export const RULES = 1
 

@@ -12,7 +12,7 @@ import { Stream } from '../support/kernel/stream.ts'
 
 /**
  * Where this very log led when it was written down here. It may change with the rules, the encoding or the stream; then look why, and
- * whether logs that exist would lead elsewhere as well: that needs a new format, and a new rules version once 0.1.0 is published.
+ * whether logs that exist would lead elsewhere as well: that needs a new rules version.
  */
 const GOLDEN = 'fa8aa7a2a6b32f5d 2842148094 2790911608'
 

@@ -1,6 +1,6 @@
 /**
  * Logs that released versions wrote, as they are on disk (test/support/released, one file for each release). Every later version must read them and
- * come to the same state. Until 0.1.0 is published, its file holds a log of the present format: delete it and record it again when the format changes. `scripts/release.mjs` records the log of a new release with LEASEHOLD_RECORD; a file that is there is never written again.
+ * come to the same state. `scripts/release.mjs` records the log of a new release with LEASEHOLD_RECORD; a file that is there is never written again.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'

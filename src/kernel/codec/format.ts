@@ -2,8 +2,9 @@
  * The format of everything that is kept: each record, each chunk of a snapshot and each backup begins with this number after its magic bytes. Bytes of
  * another format are refused before anything of them is used, and nothing is changed.
  *
- * Until version 0.1.0 is published, the number rises with every change of rules or bytes, and a build reads only its own format (docs/versioning.md).
- * It began with 32: builds of the formats 1 and 2 refuse higher numbers in all three places as written by a newer build, but in a snapshot only from 32 on.
+ * A change of the bytes gets the next number, and a change of the rules a new version of the rules (`RULES`): from format 50 on, later builds read what earlier ones
+ * wrote (docs/versioning.md). Builds that were never published wrote lower numbers, which are refused. The numbers began with 32: builds of the formats 1 and 2
+ * refuse higher numbers in all three places as written by a newer build, but in a snapshot only from 32 on.
  */
 import { NewerFormatError, OlderFormatError } from './bytes.ts'
 
