@@ -173,6 +173,7 @@ test('a lessor that cannot open the new place fails every request, keeps trying,
   granted(
     await propose(mover, { kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/1', value: 'x' }] }),
   )
+  await lessor.read({ kind: 'summary' }, { consistent: true }) // so that the watch begins behind this
   const [stop, seen] = [new AbortController(), [] as string[]]
   const watch = async () => {
     for await (const events of lessor.watch('services', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
