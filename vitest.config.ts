@@ -47,7 +47,12 @@ export default defineConfig({
   test: {
     ...files(),
     server: { deps: { external: [BUILT] } },
-    setupFiles: ['test/support/left-running.ts', 'test/support/property-seed.ts', ...(group === 'quick' ? ['test/support/quick.ts'] : [])],
+    setupFiles: [
+      'test/support/cpu-times.ts',
+      'test/support/left-running.ts',
+      'test/support/property-seed.ts',
+      ...(group === 'quick' ? ['test/support/quick.ts'] : []),
+    ],
     pool: 'forks',
     // Half of the time of tests that only compute would go into loading the same modules for each file.
     isolate: group !== 'inner',

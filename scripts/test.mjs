@@ -17,6 +17,9 @@ const scratch = mkdtempSync(join(tmpdir(), 'leasehold-test-'))
 const simulator = '.sim/sim/main.js'
 /** At most this many failed or repeated tests are named before the closing line. */
 const MAX_DETAILS = 20
+/** So many test files are named at the end that took the most CPU: a file that wastes it slows all others, and nothing else shows that. */
+const MAX_EXPENSIVE = 12
+const cpuTimes = join(scratch, 'cpu-times.txt') // written by test/support/cpu-times.ts
 /**
  * Only ends a part that hangs, in seconds. It is the same for all parts and far above what any of them takes, because on a busy machine each may have to wait
  * for all others. .github/workflows/ci.yml allows more.
@@ -42,7 +45,7 @@ function vitest(name, group, options = {}) {
     name,
     seconds: HANGING,
     command,
-    env: { LEASEHOLD_TEST: group },
+    env: { LEASEHOLD_TEST: group, LEASEHOLD_CPU_TIMES: cpuTimes },
     count: (ended, say) => count({ ...ended, report }, say),
     ...more,
   }
@@ -106,11 +109,22 @@ async function main(plan) {
     total.failed += total.skipped
     total.skipped = 0
   }
+  if (existsSync(cpuTimes)) console.log(`\nthe files that took the most CPU:\n${mostExpensive(readFileSync(cpuTimes, 'utf8')).join('\n')}`)
   if (details.length > 0) console.log(`\n${details.slice(0, MAX_DETAILS).join('\n')}`)
   if (failures.length > 0) console.log(`\nfailed: ${failures.join(', ')}`)
   console.log(`\nall of it took ${Math.round((performance.now() - began) / 1_000)} s`)
   console.log(`${total.passed} passed, ${total.failed} failed${total.skipped > 0 ? `, ${total.skipped} skipped` : ''}`)
   process.exitCode = total.failed > 0 ? 1 : 0
+}
+
+/** The most expensive of `SECONDS FILE` lines, as lines. */
+export function mostExpensive(text) {
+  const files = text
+    .trim()
+    .split('\n')
+    .map(line => line.split(' '))
+    .sort(([one], [other]) => other - one)
+  return files.slice(0, MAX_EXPENSIVE).map(([seconds, file]) => `${seconds.padStart(7)} s  ${relative(root, file)}`)
 }
 
 function byVitest({ code, report }, say) {

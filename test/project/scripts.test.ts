@@ -4,10 +4,11 @@ import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { alive, eventually } from '../support/cli.ts'
 
-const { judge, byClosingLine, clientMatrix, failingTests, secondAttempts } = await import(
+const { judge, byClosingLine, clientMatrix, failingTests, mostExpensive, secondAttempts } = await import(
   new URL('../../scripts/test.mjs', import.meta.url).href
 )
 const parts = new URL('../../scripts/parts.mjs', import.meta.url).href
@@ -176,4 +177,12 @@ test('the matrix of foreign clients has a line for each test with one, by face',
     'redis       failed   redlock 4 locks',
     'redis       passed   redlock 5 locks',
   ])
+})
+
+test('the files that took the most CPU are named, the most expensive first', () => {
+  const lines = Array.from({ length: 20 }, (_, i) => `${i}.5 ${fileURLToPath(new URL(`../${i}.test.ts`, import.meta.url))}`)
+  const named = mostExpensive(`${lines.join('\n')}\n`)
+  expect(named).toHaveLength(12)
+  expect(named[0]).toBe('   19.5 s  test/19.test.ts')
+  expect(named.at(-1)).toBe('    8.5 s  test/8.test.ts')
 })
