@@ -63,6 +63,16 @@ describe('reuse', () => {
     expect((await here.ask('GET', `/v1/leases/${first.json.lease}`)).status).toBe(200)
   })
 
+  test('gives no lease back in the quiet period after a loss: it may have been released in the lost records', async () => {
+    await using here = await world()
+    const first = await here.ask('POST', '/v1/leases', acquire)
+    const again = { ...acquire, incarnation: first.json.incarnation, reuse: true }
+    expect((await here.ask('POST', '/v1/leases', again)).json).toMatchObject({ lease: first.json.lease, reused: true })
+    await propose(here.lessor, { kind: 'generation', lease: 0, token: 0, revision: 0, quiet: 60_000 })
+    const { status, json } = await here.ask('POST', '/v1/leases', again)
+    expect([status, json.error.code, json.error.reason]).toEqual([503, 'UNAVAILABLE', 'quiet'])
+  })
+
   test('another incarnation, other resources, another mode and a request without reuse are refused as before', async () => {
     await using here = await world()
     const { incarnation } = (await here.ask('POST', '/v1/leases', acquire)).json
