@@ -42,7 +42,7 @@ export class PendingAcquire<T = unknown> {
   readonly #reject: (reason: unknown) => void
   /** Releases what the call has obtained so far. */
   onStop: (() => void) | undefined
-  /** Its caller has been answered: while the call goes on, because it was stopped for this reason. */
+  /** The caller has been answered. If the call still runs, it was stopped, and `stopReason` says why. */
   over = false
   stopReason: unknown
   #cancelTimer: (() => void) | undefined

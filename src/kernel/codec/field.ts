@@ -201,7 +201,7 @@ export function checkFields(
       return { reason: 'not-object', facts: { field: '', given: shown(value) } }
     const object = value as Record<string, unknown>
     for (const field of must) if (object[field] === undefined) return { reason: 'missing', facts: { field } }
-    // The fields that may be left out and say more than if they were: `together` concerns two of them.
+    // Counts optional fields whose value is not the default: `together` compares two of them.
     let given = 0
     // Unlike Object.keys, this makes no list; inherited fields are refused like any other unknown field.
     for (const field in object) {

@@ -60,7 +60,7 @@ export class RespConnection implements ByteLinkEnd {
   heardAt: number
   /** When a heartbeat was sent that has no answer yet. */
   heartbeatAt: number | undefined
-  /** Its owner changes it with the use of the connection. */
+  /** Gets each message. `connections.ts` replaces it when the connection is put into use, or replaced by another. */
   received: Receive
   /** The server has greeted this client, and the connection has not ended. Only this class changes it. */
   open = false
